@@ -1,0 +1,177 @@
+//! RL.ALL and RL.ALL_RO: several limits, all or nothing (design sections 1 and 6).
+
+use super::arguments::{KEY, MS, NOW, NUMKEYS, PREVIEW_RULES, RULES};
+use super::error::Error;
+use super::steps::{carry_out, stored_state};
+use super::syntax::{AnyRule, RULES_ON_STACK, TimeUnit, all, all_preview, distinct, numkeys};
+use crate::host::{
+    Arguments, Command, CommandInfo, Context, KeyAccess, KeyPositions, Keys, Value, WriteKey,
+};
+use crate::limiter::codec::Stored;
+use crate::limiter::{
+    BucketLevel, Decision, Request, SlidingWindow, TokenBucket, WindowCounters, decide,
+};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Where the keys start: behind the command's name and numkeys.
+const FIRST_KEY: usize = 2;
+
+/// Takes what every rule asks for, or nothing at all.
+pub struct AllCommand;
+
+impl Command for AllCommand {
+    type Error = Error;
+    const INFO: CommandInfo = CommandInfo {
+        name: c"RL.ALL",
+        summary: c"Takes from several limiters at once if all of them have room, else from none.",
+        complexity: c"O(N*log(N)) where N is the number of keys.",
+        since: c"0.1.0",
+        least_words: 6,
+        access: KeyAccess::Update,
+        key_positions: KeyPositions::Counted,
+        arguments: &[NUMKEYS, KEY.repeated(), RULES, NOW, MS],
+    };
+
+    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<(), Error> {
+        let numkeys = numkeys(arguments.word(1), arguments.len() - FIRST_KEY)?;
+        let call = all(numkeys, arguments.words_from(FIRST_KEY + numkeys))?;
+        distinct(arguments.words_from(FIRST_KEY).take(numkeys))?;
+        let server_now_ms = context.now_ms();
+        let now_ms = call.options.now_ms.unwrap_or(server_now_ms);
+
+        let mut members: SmallVec<[(WriteKey<'_>, AnyDecision); RULES_ON_STACK]> = SmallVec::new();
+        for (position, &(rule, request)) in (FIRST_KEY..).zip(&call.rules) {
+            let key = context.open_for_writing(arguments.key(position));
+            let decision = rule.decide(request, key.value(rule.state_len()), now_ms)?;
+            members.push((key, decision));
+        }
+        let all_allow = members.iter().all(|(_, decision)| decision.is_allowed());
+        if all_allow {
+            for (key, decision) in &mut members {
+                decision.carry_out(key, server_now_ms);
+            }
+        }
+
+        context.reply_array(1 + members.len());
+        context.reply_integer(i64::from(all_allow));
+        for (_, decision) in &members {
+            context.reply_integers(&if all_allow {
+                decision.carried_out(call.options.unit)
+            } else {
+                decision.previewed(call.options.unit)
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Keys for AllCommand {
+    fn positions(arguments: Arguments<'_>) -> Range<usize> {
+        key_positions(arguments)
+    }
+}
+
+/// What the write form would decide now; changes nothing.
+pub struct AllPreview;
+
+impl Command for AllPreview {
+    type Error = Error;
+    const INFO: CommandInfo = CommandInfo {
+        name: c"RL.ALL_RO",
+        summary: c"Tells what RL.ALL would decide now, and takes nothing.",
+        access: KeyAccess::Read,
+        arguments: &[NUMKEYS, KEY.repeated(), PREVIEW_RULES, NOW, MS],
+        ..AllCommand::INFO
+    };
+
+    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<(), Error> {
+        let numkeys = numkeys(arguments.word(1), arguments.len() - FIRST_KEY)?;
+        let call = all_preview(numkeys, arguments.words_from(FIRST_KEY + numkeys))?;
+        distinct(arguments.words_from(FIRST_KEY).take(numkeys))?;
+        let now_ms = call.options.now_ms.unwrap_or_else(|| context.now_ms());
+
+        let mut decisions: SmallVec<[AnyDecision; RULES_ON_STACK]> = SmallVec::new();
+        for (position, &(rule, request)) in (FIRST_KEY..).zip(&call.rules) {
+            let key = context.open_for_reading(arguments.key(position));
+            decisions.push(rule.decide(request, key.value(rule.state_len()), now_ms)?);
+        }
+
+        context.reply_array(1 + decisions.len());
+        context.reply_integer(i64::from(decisions.iter().all(AnyDecision::is_allowed)));
+        for decision in &decisions {
+            context.reply_integers(&decision.previewed(call.options.unit));
+        }
+        Ok(())
+    }
+}
+
+impl Keys for AllPreview {
+    fn positions(arguments: Arguments<'_>) -> Range<usize> {
+        key_positions(arguments)
+    }
+}
+
+/// Where the keys of a call are that may be malformed: none beyond its last word.
+fn key_positions(arguments: Arguments<'_>) -> Range<usize> {
+    let words_after = arguments.len().saturating_sub(FIRST_KEY);
+    let numkeys = numkeys(arguments.word(1), words_after).unwrap_or(0);
+    FIRST_KEY..FIRST_KEY + numkeys
+}
+
+/// A decision of either algorithm.
+enum AnyDecision {
+    TokenBucket(Decision<TokenBucket>),
+    Sliding(Decision<SlidingWindow>),
+}
+
+impl AnyRule {
+    /// Bytes of the rule's state.
+    fn state_len(self) -> usize {
+        match self {
+            Self::TokenBucket(_) => BucketLevel::LEN,
+            Self::Sliding(_) => WindowCounters::LEN,
+        }
+    }
+
+    fn decide(self, request: Request, value: Value<'_>, now_ms: i64) -> Result<AnyDecision, Error> {
+        Ok(match self {
+            Self::TokenBucket(rule) => {
+                AnyDecision::TokenBucket(decide(rule, request, stored_state(value)?, now_ms))
+            }
+            Self::Sliding(rule) => {
+                AnyDecision::Sliding(decide(rule, request, stored_state(value)?, now_ms))
+            }
+        })
+    }
+}
+
+impl AnyDecision {
+    fn is_allowed(&self) -> bool {
+        match self {
+            Self::TokenBucket(decision) => decision.is_allowed(),
+            Self::Sliding(decision) => decision.is_allowed(),
+        }
+    }
+
+    fn carry_out(&self, key: &mut WriteKey<'_>, server_now_ms: i64) {
+        match self {
+            Self::TokenBucket(decision) => carry_out(decision, key, server_now_ms),
+            Self::Sliding(decision) => carry_out(decision, key, server_now_ms),
+        }
+    }
+
+    fn carried_out(&self, unit: TimeUnit) -> [i64; 4] {
+        match self {
+            Self::TokenBucket(decision) => unit.reply(decision.carried_out()),
+            Self::Sliding(decision) => unit.reply(decision.carried_out()),
+        }
+    }
+
+    fn previewed(&self, unit: TimeUnit) -> [i64; 4] {
+        match self {
+            Self::TokenBucket(decision) => unit.reply(decision.previewed()),
+            Self::Sliding(decision) => unit.reply(decision.previewed()),
+        }
+    }
+}

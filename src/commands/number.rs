@@ -1,0 +1,189 @@
+//! The numbers that the commands accept (design section 1), correctly rounded, as the scripts'
+//! `tonumber` rounds them.
+
+use crate::limiter::MAX_NUMBER;
+
+/// The numbers that an argument may be, both ends included.
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    least: f64,
+    most: f64,
+}
+
+/// Tokens, requests and tokens per second.
+pub const AMOUNT: Range = Range {
+    least: 0.0,
+    most: MAX_NUMBER,
+};
+
+/// The length of a window in seconds.
+pub const WINDOW_S: Range = Range {
+    least: 0.001,
+    most: MAX_NUMBER / 1000.0,
+};
+
+/// Digits that always make an exact `u64` and an exact `f64`.
+const EXACT_DIGITS: usize = 15;
+
+/// The exact powers of ten by which the digits after the point divide.
+const POWERS_OF_TEN: [f64; EXACT_DIGITS + 1] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+];
+
+/// A decimal number with optional fraction and exponent, in `range`. No sign in front, no `inf`,
+/// `nan` or hex, no blanks, nothing after it.
+pub fn decimal(word: &[u8], range: Range) -> Option<f64> {
+    let number = short_decimal(word).or_else(|| any_decimal(word))?;
+    (range.least <= number && number <= range.most).then_some(number)
+}
+
+/// An integer of digits alone, 0 to 2^53.
+pub fn integer(word: &[u8]) -> Option<i64> {
+    if word.is_empty() {
+        return None;
+    }
+    let mut value: i64 = 0;
+    for byte in word {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit <= 9)?;
+        value = value * 10 + i64::from(digit);
+        if value > MAX_NUMBER as i64 {
+            return None;
+        }
+    }
+    Some(value)
+}
+
+/// The fast path for what nearly every call sends, such as `100` and `2.5`: both the digits and the
+/// power of ten are exact, so the one division rounds correctly. `None` leaves it to [`any_decimal`].
+fn short_decimal(word: &[u8]) -> Option<f64> {
+    if word.len() > EXACT_DIGITS {
+        return None;
+    }
+    let mut digits: u64 = 0;
+    let mut point = None;
+    for (position, byte) in word.iter().enumerate() {
+        match byte {
+            b'0'..=b'9' => digits = digits * 10 + u64::from(byte - b'0'),
+            b'.' if point.is_none() => point = Some(position),
+            _ => return None,
+        }
+    }
+    match point {
+        None if word.is_empty() => None,
+        None => Some(digits as f64),
+        Some(_) if word.len() == 1 => None,
+        Some(point) => Some(digits as f64 / POWERS_OF_TEN[word.len() - 1 - point]),
+    }
+}
+
+/// Rust's parser, which rounds correctly, kept from the signs and the words that it would take too.
+fn any_decimal(word: &[u8]) -> Option<f64> {
+    word.first()
+        .filter(|first| first.is_ascii_digit() || **first == b'.')?;
+    str::from_utf8(word).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn decimals_are_read_as_written() {
+        for (word, number) in [
+            ("0", 0.0),
+            ("5", 5.0),
+            ("5.", 5.0),
+            (".5", 0.5),
+            ("0.1", 0.1),
+            ("007", 7.0),
+            ("1e-3", 0.001),
+            ("1E+3", 1000.0),
+            ("123456789012345678e-17", 1.2345678901234567),
+            ("9007199254740992", MAX_NUMBER),
+            ("1e-400", 0.0),
+        ] {
+            assert_eq!(decimal(word.as_bytes(), AMOUNT), Some(number), "{word}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for word in [
+            "",
+            ".",
+            "-1",
+            "-0",
+            "+1",
+            "inf",
+            "nan",
+            "infinity",
+            "NaN",
+            ".inf",
+            "0x10",
+            "1_0",
+            " 1",
+            "1 ",
+            "1,5",
+            "1e",
+            "e1",
+            "1.2.3",
+            "1\0",
+            "5f",
+            "9007199254740994",
+            "1e16",
+            "1e400",
+            "٣",
+        ] {
+            assert_eq!(decimal(word.as_bytes(), AMOUNT), None, "{word:?}");
+        }
+        assert_eq!(decimal(b"1\xff", AMOUNT), None);
+        assert_eq!(decimal(b"0.0009", WINDOW_S), None);
+        assert_eq!(decimal(b"9007199254741", WINDOW_S), None);
+        assert_eq!(
+            decimal(b"9007199254740.992", WINDOW_S),
+            Some(9_007_199_254_740.992)
+        );
+    }
+
+    #[test]
+    fn integers_are_digits_up_to_two_to_the_53() {
+        assert_eq!(integer(b"0"), Some(0));
+        assert_eq!(integer(b"9007199254740992"), Some(1 << 53));
+        for word in [
+            "",
+            "9007199254740993",
+            "99999999999999999999999999",
+            "-1",
+            "+1",
+            "1.0",
+            "1e3",
+            " 1",
+            "1\0",
+        ] {
+            assert_eq!(integer(word.as_bytes()), None, "{word:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_fast_path_rounds_as_the_parser_does(word in "[0-9]{0,9}\\.?[0-9]{0,9}") {
+            if let Some(number) = short_decimal(word.as_bytes()) {
+                prop_assert_eq!(Some(number), any_decimal(word.as_bytes()));
+            }
+        }
+
+        #[test]
+        fn every_number_that_rust_prints_is_read_back(number in 0.0..MAX_NUMBER) {
+            prop_assert_eq!(decimal(number.to_string().as_bytes(), AMOUNT), Some(number));
+            prop_assert_eq!(decimal(format!("{number:e}").as_bytes(), AMOUNT), Some(number));
+        }
+
+        #[test]
+        fn any_bytes_give_a_number_in_range_or_nothing(word: Vec<u8>) {
+            if let Some(number) = decimal(&word, WINDOW_S) {
+                prop_assert!((WINDOW_S.least..=WINDOW_S.most).contains(&number));
+            }
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! From words to a typed call (design section 1). Pure: it sees bytes and gives numbers or an error.
+//!
+//! Everything is checked here, before any key is opened.
+
+use super::number::{self, Range};
+use crate::limiter::{Limiter, Request, SlidingWindow, TokenBucket};
+use smallvec::SmallVec;
+use std::fmt;
+use std::iter::Peekable;
+
+/// Rules of an RL.ALL call for which nothing is allocated.
+pub const RULES_ON_STACK: usize = 8;
+
+/// An argument of a command, as the reference names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Argument {
+    Capacity,
+    RefillRate,
+    Limit,
+    Window,
+    Cost,
+    Refund,
+    Now,
+    Numkeys,
+}
+
+impl Argument {
+    /// Its name as an error shows it: behind its keyword where it has one.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Capacity => "capacity",
+            Self::RefillRate => "refill_rate",
+            Self::Limit => "limit",
+            Self::Window => "window",
+            Self::Cost => "COST cost",
+            Self::Refund => "REFUND amount",
+            Self::Now => "NOW unix_ms",
+            Self::Numkeys => "numkeys",
+        }
+    }
+
+    /// What it accepts, with the unit.
+    fn accepted(self) -> &'static str {
+        match self {
+            Self::Capacity | Self::Limit | Self::Cost | Self::Refund => {
+                "a decimal number from 0 to 9007199254740992 (2^53)"
+            }
+            Self::RefillRate => {
+                "a decimal number from 0 to 9007199254740992 (2^53), in tokens per second"
+            }
+            Self::Window => {
+                "a decimal number from 0.001 to 9007199254740.992 (2^53 / 1000), in seconds"
+            }
+            Self::Now => {
+                "an integer from 0 to 9007199254740992 (2^53), in milliseconds of Unix time"
+            }
+            Self::Numkeys => {
+                "an integer from 1 to the number of keys that follow, without leading zeros"
+            }
+        }
+    }
+
+    fn number(self, word: &[u8], range: Range) -> Result<f64, SyntaxError> {
+        number::decimal(word, range).ok_or(SyntaxError::OutOfRange(self))
+    }
+}
+
+/// Why a call was refused before it touched anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyntaxError {
+    /// The argument is not a number, or not one in its range.
+    OutOfRange(Argument),
+    /// The keyword of the argument is the last word of its rule.
+    NoValue(Argument),
+    /// The keyword stands twice.
+    Repeated(&'static str),
+    /// Both `COST` and `REFUND` in one rule.
+    CostAndRefund,
+    /// A word where a keyword of a single-key command was expected.
+    UnknownKeyword,
+    /// A preview with `REFUND`.
+    RefundInPreview,
+    /// The rule for this key, counted from 1, does not start with the name of an algorithm.
+    NoRule { key: usize },
+    /// The rule for this key, counted from 1, lacks a parameter.
+    ShortRule { key: usize },
+    /// A word after the last rule that is neither `NOW` nor `MS`.
+    AfterTheRules,
+    /// This key, counted from 1, stands in the list before.
+    DuplicateKey { key: usize },
+}
+
+impl fmt::Display for SyntaxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::OutOfRange(argument) => {
+                write!(f, "{} must be {}", argument.name(), argument.accepted())
+            }
+            Self::NoValue(argument) => {
+                write!(f, "{} is missing: {}", argument.name(), argument.accepted())
+            }
+            Self::Repeated(keyword) => write!(f, "{keyword} may be given at most once"),
+            Self::CostAndRefund => write!(f, "COST and REFUND exclude one another"),
+            Self::UnknownKeyword => write!(
+                f,
+                "syntax error: accepted here are COST cost or REFUND amount, NOW unix_ms and MS, \
+                 each at most once"
+            ),
+            Self::RefundInPreview => write!(
+                f,
+                "REFUND is not accepted by a read-only command: accepted are COST cost, \
+                 NOW unix_ms and MS"
+            ),
+            Self::NoRule { key } => write!(
+                f,
+                "rule of key {key} must be TOKENBUCKET capacity refill_rate or SLIDING limit window, \
+                 each with COST cost or REFUND amount: there must be as many rules as keys, and NOW \
+                 and MS stand after the last"
+            ),
+            Self::ShortRule { key } => write!(
+                f,
+                "rule of key {key} is cut short: it must be TOKENBUCKET capacity refill_rate or \
+                 SLIDING limit window"
+            ),
+            Self::AfterTheRules => write!(
+                f,
+                "syntax error after the last rule: accepted here are NOW unix_ms and MS, and there \
+                 must be as many rules as keys"
+            ),
+            Self::DuplicateKey { key } => write!(
+                f,
+                "key {key} is named twice: each key of a call must be another one"
+            ),
+        }
+    }
+}
+
+/// The unit of the times in a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeUnit {
+    /// Unix seconds and seconds, as the Lua scripts reply.
+    Seconds,
+    /// `MS`: exact milliseconds from now.
+    Milliseconds,
+}
+
+/// What may stand in any call: `NOW` and `MS`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// The time to decide at, 0 to 2^53 ms; `None` for the server's clock.
+    pub now_ms: Option<i64>,
+    /// The unit of the reply's times.
+    pub unit: TimeUnit,
+}
+
+/// A call of a command with one key: the words after the key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SingleCall<L> {
+    pub rule: L,
+    pub request: Request,
+    pub options: Options,
+}
+
+/// A rule of RL.ALL: one of the algorithms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AnyRule {
+    TokenBucket(TokenBucket),
+    Sliding(SlidingWindow),
+}
+
+/// A call of RL.ALL: the words after the keys. Rules stand in the order of the keys.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AllCall {
+    pub rules: SmallVec<[(AnyRule, Request); RULES_ON_STACK]>,
+    pub options: Options,
+}
+
+/// An algorithm whose parameters can be read from words.
+pub trait RuleSyntax: Limiter {
+    /// The two parameters in the order in which they stand.
+    fn from_parameters(first: &[u8], second: &[u8]) -> Result<Self, SyntaxError>;
+}
+
+impl RuleSyntax for TokenBucket {
+    fn from_parameters(capacity: &[u8], refill_rate: &[u8]) -> Result<Self, SyntaxError> {
+        Ok(Self {
+            capacity: Argument::Capacity.number(capacity, number::AMOUNT)?,
+            refill_rate: Argument::RefillRate.number(refill_rate, number::AMOUNT)?,
+        })
+    }
+}
+
+impl RuleSyntax for SlidingWindow {
+    fn from_parameters(limit: &[u8], window_s: &[u8]) -> Result<Self, SyntaxError> {
+        Ok(Self {
+            limit: Argument::Limit.number(limit, number::AMOUNT)?,
+            window_s: Argument::Window.number(window_s, number::WINDOW_S)?,
+        })
+    }
+}
+
+/// Reads the words after the key of RL.TOKENBUCKET or RL.SLIDING. The server has checked the arity.
+pub fn single<'a, L: RuleSyntax>(
+    words: impl Iterator<Item = &'a [u8]>,
+) -> Result<SingleCall<L>, SyntaxError> {
+    let mut words = words.peekable();
+    let (first, second) = two_parameters(&mut words).ok_or(SyntaxError::UnknownKeyword)?;
+    let rule = L::from_parameters(first, second)?;
+    let mut request = None;
+    let mut options = OptionWords::default();
+    while let Some(&word) = words.peek() {
+        let is_known = read_request(&mut words, &mut request)? || options.read(&mut words, word)?;
+        if !is_known {
+            return Err(SyntaxError::UnknownKeyword);
+        }
+    }
+    Ok(SingleCall {
+        rule,
+        request: request.unwrap_or(ONE),
+        options: options.finish(),
+    })
+}
+
+/// As [`single`], for the _RO commands: a preview has no `REFUND`.
+pub fn single_preview<'a, L: RuleSyntax>(
+    words: impl Iterator<Item = &'a [u8]>,
+) -> Result<SingleCall<L>, SyntaxError> {
+    let call = single(words)?;
+    refuse_refund(call.request)?;
+    Ok(call)
+}
+
+/// Reads `numkeys` of RL.ALL, of which `words_after` follow it: at least 1, without leading zeros, so
+/// that it reads the same here and for the server's own key finder.
+pub fn numkeys(word: &[u8], words_after: usize) -> Result<usize, SyntaxError> {
+    number::integer(word)
+        .filter(|_| !word.starts_with(b"0"))
+        .and_then(|count| usize::try_from(count).ok())
+        .filter(|&count| count <= words_after)
+        .ok_or(SyntaxError::OutOfRange(Argument::Numkeys))
+}
+
+/// Refuses a call that names a key twice.
+pub fn distinct<'a>(keys: impl Iterator<Item = &'a [u8]> + Clone) -> Result<(), SyntaxError> {
+    let mut sorted: SmallVec<[&[u8]; RULES_ON_STACK]> = keys.clone().collect();
+    sorted.sort_unstable();
+    let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) else {
+        return Ok(());
+    };
+    let mut positions = (1..).zip(keys).filter(|&(_, key)| key == pair[0]);
+    let second = positions.nth(1).map_or(0, |(position, _)| position);
+    Err(SyntaxError::DuplicateKey { key: second })
+}
+
+/// Reads the words after the keys of RL.ALL: as many rules as keys, then `NOW` and `MS`.
+pub fn all<'a>(
+    numkeys: usize,
+    words: impl Iterator<Item = &'a [u8]>,
+) -> Result<AllCall, SyntaxError> {
+    let mut words = words.peekable();
+    let mut rules = SmallVec::new();
+    for key in 1..=numkeys {
+        rules.push(any_rule(&mut words, key)?);
+    }
+    let mut options = OptionWords::default();
+    while let Some(&word) = words.peek() {
+        if !options.read(&mut words, word)? {
+            return Err(SyntaxError::AfterTheRules);
+        }
+    }
+    Ok(AllCall {
+        rules,
+        options: options.finish(),
+    })
+}
+
+/// As [`all`], for RL.ALL_RO: a preview has no `REFUND`.
+pub fn all_preview<'a>(
+    numkeys: usize,
+    words: impl Iterator<Item = &'a [u8]>,
+) -> Result<AllCall, SyntaxError> {
+    let call = all(numkeys, words)?;
+    for &(_, request) in &call.rules {
+        refuse_refund(request)?;
+    }
+    Ok(call)
+}
+
+/// What a call takes if it does not say.
+const ONE: Request = Request::Take(1.0);
+
+fn refuse_refund(request: Request) -> Result<(), SyntaxError> {
+    match request {
+        Request::Take(_) => Ok(()),
+        Request::GiveBack(_) => Err(SyntaxError::RefundInPreview),
+    }
+}
+
+fn two_parameters<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Option<(&'a [u8], &'a [u8])> {
+    Some((words.next()?, words.next()?))
+}
+
+fn any_rule<'a, I: Iterator<Item = &'a [u8]>>(
+    words: &mut Peekable<I>,
+    key: usize,
+) -> Result<(AnyRule, Request), SyntaxError> {
+    let algorithm = words.next().ok_or(SyntaxError::NoRule { key })?;
+    let is_bucket = algorithm.eq_ignore_ascii_case(b"TOKENBUCKET");
+    if !is_bucket && !algorithm.eq_ignore_ascii_case(b"SLIDING") {
+        return Err(SyntaxError::NoRule { key });
+    }
+    let (first, second) = two_parameters(words).ok_or(SyntaxError::ShortRule { key })?;
+    let rule = if is_bucket {
+        AnyRule::TokenBucket(TokenBucket::from_parameters(first, second)?)
+    } else {
+        AnyRule::Sliding(SlidingWindow::from_parameters(first, second)?)
+    };
+    let mut request = None;
+    while read_request(words, &mut request)? {}
+    Ok((rule, request.unwrap_or(ONE)))
+}
+
+/// Reads `COST cost` or `REFUND amount` if that is what comes next, and says whether it was.
+fn read_request<'a, I: Iterator<Item = &'a [u8]>>(
+    words: &mut Peekable<I>,
+    request: &mut Option<Request>,
+) -> Result<bool, SyntaxError> {
+    let Some(word) = words.peek() else {
+        return Ok(false);
+    };
+    let is_cost = word.eq_ignore_ascii_case(b"COST");
+    if !is_cost && !word.eq_ignore_ascii_case(b"REFUND") {
+        return Ok(false);
+    }
+    match request {
+        Some(Request::Take(_)) if is_cost => return Err(SyntaxError::Repeated("COST")),
+        Some(Request::GiveBack(_)) if !is_cost => return Err(SyntaxError::Repeated("REFUND")),
+        Some(_) => return Err(SyntaxError::CostAndRefund),
+        None => {}
+    }
+    words.next();
+    let argument = if is_cost {
+        Argument::Cost
+    } else {
+        Argument::Refund
+    };
+    let value = words.next().ok_or(SyntaxError::NoValue(argument))?;
+    let amount = argument.number(value, number::AMOUNT)?;
+    *request = Some(if is_cost {
+        Request::Take(amount)
+    } else {
+        Request::GiveBack(amount)
+    });
+    Ok(true)
+}
+
+/// `NOW` and `MS` as far as they were read.
+#[derive(Default)]
+struct OptionWords {
+    now_ms: Option<i64>,
+    has_ms: bool,
+}
+
+impl OptionWords {
+    /// Reads `NOW unix_ms` or `MS` if `word`, which comes next, is one of them, and says whether it was.
+    fn read<'a>(
+        &mut self,
+        words: &mut impl Iterator<Item = &'a [u8]>,
+        word: &[u8],
+    ) -> Result<bool, SyntaxError> {
+        if word.eq_ignore_ascii_case(b"NOW") {
+            if self.now_ms.is_some() {
+                return Err(SyntaxError::Repeated("NOW"));
+            }
+            words.next();
+            let value = words.next().ok_or(SyntaxError::NoValue(Argument::Now))?;
+            let now_ms = number::integer(value).ok_or(SyntaxError::OutOfRange(Argument::Now))?;
+            self.now_ms = Some(now_ms);
+        } else if word.eq_ignore_ascii_case(b"MS") {
+            if self.has_ms {
+                return Err(SyntaxError::Repeated("MS"));
+            }
+            words.next();
+            self.has_ms = true;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn finish(self) -> Options {
+        Options {
+            now_ms: self.now_ms,
+            unit: if self.has_ms {
+                TimeUnit::Milliseconds
+            } else {
+                TimeUnit::Seconds
+            },
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! RL.TOKENBUCKET and RL.TOKENBUCKET_RO (design sections 1, 2 and 6).
+
+use super::arguments::{CAPACITY, COST, COST_OR_REFUND, KEY, MS, NOW, REFILL_RATE};
+use super::error::Error;
+use super::steps::{carry_out, stored_state};
+use super::syntax::{SingleCall, single, single_preview};
+use crate::host::{Arguments, Command, CommandInfo, Context, KeyAccess, KeyPositions};
+use crate::limiter::codec::Stored;
+use crate::limiter::{BucketLevel, TokenBucket, decide};
+
+/// Takes tokens from a bucket, or gives some back.
+pub struct TokenBucketCommand;
+
+impl Command for TokenBucketCommand {
+    type Error = Error;
+    const INFO: CommandInfo = CommandInfo {
+        name: c"RL.TOKENBUCKET",
+        summary: c"Takes tokens from a bucket that refills steadily, if it holds as many.",
+        complexity: c"O(1)",
+        since: c"0.1.0",
+        least_words: 4,
+        access: KeyAccess::Update,
+        key_positions: KeyPositions::First,
+        arguments: &[KEY, CAPACITY, REFILL_RATE, COST_OR_REFUND, NOW, MS],
+    };
+
+    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<(), Error> {
+        let call: SingleCall<TokenBucket> = single(arguments.words_from(2))?;
+        let server_now_ms = context.now_ms();
+        let now_ms = call.options.now_ms.unwrap_or(server_now_ms);
+        let mut key = context.open_for_writing(arguments.key(1));
+        let stored = stored_state(key.value(BucketLevel::LEN))?;
+        let decision = decide(call.rule, call.request, stored, now_ms);
+        carry_out(&decision, &mut key, server_now_ms);
+        context.reply_integers(&call.options.unit.reply(decision.carried_out()));
+        Ok(())
+    }
+}
+
+/// What the write form would decide now; changes nothing.
+pub struct TokenBucketPreview;
+
+impl Command for TokenBucketPreview {
+    type Error = Error;
+    const INFO: CommandInfo = CommandInfo {
+        name: c"RL.TOKENBUCKET_RO",
+        summary: c"Tells what RL.TOKENBUCKET would decide now, and takes nothing.",
+        access: KeyAccess::Read,
+        arguments: &[KEY, CAPACITY, REFILL_RATE, COST, NOW, MS],
+        ..TokenBucketCommand::INFO
+    };
+
+    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<(), Error> {
+        let call: SingleCall<TokenBucket> = single_preview(arguments.words_from(2))?;
+        let now_ms = call.options.now_ms.unwrap_or_else(|| context.now_ms());
+        let key = context.open_for_reading(arguments.key(1));
+        let stored = stored_state(key.value(BucketLevel::LEN))?;
+        let decision = decide(call.rule, call.request, stored, now_ms);
+        context.reply_integers(&call.options.unit.reply(decision.previewed()));
+        Ok(())
+    }
+}

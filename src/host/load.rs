@@ -1,0 +1,101 @@
+//! Loading and unloading: every reason for which redis-rl refuses to be loaded is found here.
+
+use super::register::Registrar;
+use super::{api, replicate};
+use redis_module::{Context, RedisString, Status, raw};
+use std::ffi::CStr;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Why the load was refused.
+#[derive(Debug)]
+pub enum LoadError {
+    /// The server lacks a function of the module API.
+    MissingFunction {
+        function: &'static str,
+        since: &'static str,
+    },
+    /// Another module has the command.
+    NameTaken(&'static CStr),
+    /// The server did not take what it was told about the command.
+    InfoRefused(&'static CStr),
+    /// An argument on the loadmodule line.
+    UnknownArgument(String),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MissingFunction { function, since } => write!(
+                f,
+                "this server lacks {function}, which Redis has since {since}: \
+                 redis-rl needs Redis 7.0 or later, or Valkey 8.0 or later"
+            ),
+            Self::NameTaken(command) => write!(
+                f,
+                "the command {} is taken: is another module loaded that has it?",
+                command.to_string_lossy()
+            ),
+            Self::InfoRefused(command) => write!(
+                f,
+                "the server refused the description of {}",
+                command.to_string_lossy()
+            ),
+            Self::UnknownArgument(argument) => write!(
+                f,
+                "unknown module argument '{argument}': redis-rl accepts none"
+            ),
+        }
+    }
+}
+
+/// Loads the module: checks the server and the arguments, then registers the commands. A refusal is
+/// one line in the server's log.
+pub fn load(
+    context: &Context,
+    arguments: &[RedisString],
+    commands: fn(&Registrar) -> Result<(), LoadError>,
+) -> Status {
+    let outcome = catch_unwind(AssertUnwindSafe(|| try_load(context, arguments, commands)));
+    match outcome {
+        Ok(Ok(())) => Status::Ok,
+        Ok(Err(error)) => {
+            context.log_warning(&format!("load refused: {error}"));
+            Status::Err
+        }
+        Err(_) => {
+            context.log_warning("load refused: redis-rl panicked. Please report this.");
+            Status::Err
+        }
+    }
+}
+
+fn try_load(
+    context: &Context,
+    arguments: &[RedisString],
+    commands: fn(&Registrar) -> Result<(), LoadError>,
+) -> Result<(), LoadError> {
+    if let Some(api::Missing { function, since }) = api::missing().next() {
+        return Err(LoadError::MissingFunction { function, since });
+    }
+    if let Some(argument) = arguments.first() {
+        return Err(LoadError::UnknownArgument(argument.to_string_lossy()));
+    }
+    // SAFETY: the context is that of the load function. Signals are then given by hand, with what is
+    // propagated, and not by closing a key that was opened for writing.
+    unsafe {
+        api::set_module_options(
+            context.get_raw(),
+            raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as libc::c_int,
+        );
+    }
+    commands(&Registrar {
+        ctx: context.get_raw(),
+    })
+}
+
+/// Gives back what is kept between calls when the module is unloaded.
+pub fn unload(_context: &Context) -> Status {
+    replicate::free_kept_strings();
+    Status::Ok
+}

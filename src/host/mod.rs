@@ -1,0 +1,20 @@
+//! The server's side of a call: every `unsafe` line of the module is in this folder.
+//!
+//! Handlers run on the server's main thread, or with its global lock held, one at a time; what is said
+//! below about the lifetime of a context or of an argument rests on that.
+
+mod api;
+mod arguments;
+mod clock;
+mod command;
+mod key;
+mod load;
+mod register;
+mod replicate;
+mod reply;
+
+pub use arguments::Arguments;
+pub use command::{Command, Context, Keys};
+pub use key::{Value, WriteKey};
+pub use load::{LoadError, load, unload};
+pub use register::{Arg, ArgKind, CommandInfo, KeyAccess, KeyPositions, Registrar};

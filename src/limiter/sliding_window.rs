@@ -1,0 +1,215 @@
+//! The sliding window of two counters: the previous window counts by the share of it that still lies
+//! within the last `window` seconds (design section 3).
+
+use super::codec::{HEADER_LEN, Stored, is_amount};
+use super::settle::first_where;
+use super::{Limiter, MAX_REPORTED_TIME, MS_PER_S, NEVER_MS, TTL_MARGIN_S};
+
+/// The last time that is looked at: 2^53 from the latest `NOW`.
+const HORIZON_MS: i64 = 1 << 54;
+
+/// At most `limit` in any `window_s` seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlidingWindow {
+    /// Requests in a window, 0 to 2^53.
+    pub limit: f64,
+    /// Length of the window in seconds, 0.001 to 2^53 / 1000.
+    pub window_s: f64,
+}
+
+/// What was counted in the stored window and in the one before it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WindowCounters {
+    /// Length in seconds of the windows that were counted in.
+    pub window_s: f64,
+    /// Number of the window that `current` counts, from Unix time 0 on.
+    pub index: i64,
+    /// Counted in the window before it.
+    pub previous: f64,
+    /// Counted in it.
+    pub current: f64,
+}
+
+impl SlidingWindow {
+    /// The number of the window that `at_ms` lies in. It never falls when `at_ms` rises.
+    fn index_at(self, at_ms: i64) -> i64 {
+        (at_ms as f64 / MS_PER_S / self.window_s).floor() as i64
+    }
+
+    /// Unix time in seconds at which the window of `at_ms` starts, and the seconds since.
+    fn start_and_elapsed_s(self, at_ms: i64) -> (f64, f64) {
+        let window_start_s = self.index_at(at_ms) as f64 * self.window_s;
+        (window_start_s, at_ms as f64 / MS_PER_S - window_start_s)
+    }
+
+    /// The estimated use of the last `window_s` seconds before `at_ms`, from counters as of then.
+    /// Within one window it never rises with `at_ms`: each `f64` operation in it is monotone.
+    fn estimate(self, counters: WindowCounters, at_ms: i64) -> f64 {
+        let (_, elapsed_s) = self.start_and_elapsed_s(at_ms);
+        let weight = 1.0 - elapsed_s / self.window_s;
+        counters.previous * weight + counters.current
+    }
+
+    /// Whether there is room for `cost` at `at_ms`.
+    fn admits(self, counters: WindowCounters, cost: f64, at_ms: i64) -> bool {
+        self.estimate(counters, at_ms) + cost <= self.limit
+    }
+
+    /// The first millisecond of window `index`, as [`index_at`](Self::index_at) has it; the horizon
+    /// if that comes first.
+    fn first_ms_of(self, index: i64) -> i64 {
+        let guess = (index as f64 * self.window_s * MS_PER_S).ceil() as i64;
+        first_where(0, HORIZON_MS, guess, |at_ms| self.index_at(at_ms) >= index)
+            .unwrap_or(HORIZON_MS)
+    }
+
+    /// The first millisecond in `first..=last`, all in window `index`, that has room for `cost`.
+    fn first_admitted(
+        self,
+        counters: WindowCounters,
+        cost: f64,
+        index: i64,
+        (first, last): (i64, i64),
+    ) -> Option<i64> {
+        let counters = self.advance(Some(counters), last);
+        let room = self.limit - cost - counters.current;
+        let elapsed_s = self.window_s * (1.0 - room / counters.previous);
+        let guess = ((index as f64 * self.window_s + elapsed_s) * MS_PER_S).ceil() as i64;
+        first_where(first, last, guess, |at_ms| {
+            self.admits(counters, cost, at_ms)
+        })
+    }
+}
+
+impl Limiter for SlidingWindow {
+    type State = WindowCounters;
+
+    /// Counters of zero answer just as a missing key does.
+    const DENIAL_CREATES: bool = false;
+
+    fn advance(self, stored: Option<WindowCounters>, now_ms: i64) -> WindowCounters {
+        let index = self.index_at(now_ms);
+        match stored {
+            Some(counters) if counters.window_s == self.window_s => {
+                if counters.index >= index {
+                    return counters;
+                }
+                WindowCounters {
+                    index,
+                    previous: if counters.index == index - 1 {
+                        counters.current
+                    } else {
+                        0.0
+                    },
+                    current: 0.0,
+                    ..counters
+                }
+            }
+            _ => WindowCounters {
+                window_s: self.window_s,
+                index,
+                previous: 0.0,
+                current: 0.0,
+            },
+        }
+    }
+
+    fn take(self, counters: WindowCounters, cost: f64, now_ms: i64) -> Option<WindowCounters> {
+        self.admits(counters, cost, now_ms).then(|| WindowCounters {
+            current: counters.current + cost,
+            ..counters
+        })
+    }
+
+    fn give_back(self, counters: WindowCounters, amount: f64) -> WindowCounters {
+        let from_current = amount.min(counters.current);
+        let from_previous = (amount - from_current).min(counters.previous);
+        WindowCounters {
+            current: counters.current - from_current,
+            previous: counters.previous - from_previous,
+            ..counters
+        }
+    }
+
+    fn remaining(self, counters: WindowCounters, cost: f64, now_ms: i64) -> f64 {
+        self.limit - (self.estimate(counters, now_ms) + cost)
+    }
+
+    fn reset_at_s(self, _counters: WindowCounters, now_ms: i64) -> f64 {
+        let (window_start_s, _) = self.start_and_elapsed_s(now_ms);
+        window_start_s + self.window_s
+    }
+
+    fn retry_after_s(self, _counters: WindowCounters, _cost: f64, now_ms: i64) -> f64 {
+        let (_, elapsed_s) = self.start_and_elapsed_s(now_ms);
+        (self.window_s - elapsed_s).ceil()
+    }
+
+    fn reset_after_ms(self, counters: WindowCounters, now_ms: i64) -> i64 {
+        let windows_that_count = if counters.current > 0.0 {
+            2
+        } else if counters.previous > 0.0 {
+            1
+        } else {
+            return 0;
+        };
+        let fresh_ms = self.first_ms_of(counters.index.saturating_add(windows_that_count));
+        (fresh_ms - now_ms).min(MAX_REPORTED_TIME)
+    }
+
+    /// Within one window the room never shrinks, so the last millisecond of a window tells whether it
+    /// has the answer, and [`first_where`] finds it there. The windows to look at, in order:
+    ///
+    /// * the one of `now_ms` and, where time went back before the stored window, the one after it.
+    ///   Every window from there up to the stored one has the same counters, and, being as many
+    ///   milliseconds long, the same weights: if the first whole one has no room, none has. (Where
+    ///   windows are not whole milliseconds, a later one may have it a rounding error sooner.);
+    /// * the stored one, and the one after it, where `current` has become the previous counter;
+    /// * the second one after it, where nothing is counted any more.
+    fn retry_after_ms(self, left: WindowCounters, cost: f64, now_ms: i64) -> i64 {
+        if cost > self.limit {
+            return NEVER_MS;
+        }
+        let counters = self.advance(Some(left), now_ms);
+        let index = self.index_at(now_ms);
+        let stored = counters.index;
+        let mut first = now_ms + 1;
+        for candidate in [index, index + 1, stored, stored.saturating_add(1)] {
+            let last = self.first_ms_of(candidate.saturating_add(1)) - 1;
+            if last < first {
+                continue;
+            }
+            first = first.max(self.first_ms_of(candidate));
+            if let Some(at_ms) = self.first_admitted(counters, cost, candidate, (first, last)) {
+                return (at_ms - now_ms).min(MAX_REPORTED_TIME);
+            }
+            first = last + 1;
+        }
+        (self.first_ms_of(stored.saturating_add(2)) - now_ms).min(MAX_REPORTED_TIME)
+    }
+
+    fn ttl_ms(self) -> Option<i64> {
+        let ttl_s = (2.0 * self.window_s).ceil() + TTL_MARGIN_S;
+        Some((ttl_s * MS_PER_S) as i64)
+    }
+}
+
+impl Stored for WindowCounters {
+    const KIND: u8 = b'S';
+    const LEN: usize = HEADER_LEN + 3 * size_of::<f64>() + size_of::<i64>();
+    type Fields = (f64, i64, f64, f64);
+
+    fn to_fields(self) -> Self::Fields {
+        (self.window_s, self.index, self.previous, self.current)
+    }
+
+    fn from_fields((window_s, index, previous, current): Self::Fields) -> Option<Self> {
+        let in_range = is_amount(window_s) && is_amount(previous) && is_amount(current);
+        (in_range && index >= 0).then_some(Self {
+            window_s,
+            index,
+            previous,
+            current,
+        })
+    }
+}
