@@ -2,10 +2,11 @@
 
 use super::register::Registrar;
 use super::{api, replicate};
+use redis_module::logging::log_warning;
 use redis_module::{Context, RedisString, Status, raw};
 use std::ffi::CStr;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
 /// Why the load was refused.
 #[derive(Debug)]
@@ -81,6 +82,7 @@ fn try_load(
     if let Some(argument) = arguments.first() {
         return Err(LoadError::UnknownArgument(argument.to_string_lossy()));
     }
+    std::panic::set_hook(Box::new(log_panic));
     // SAFETY: the context is that of the load function. Signals are then given by hand, with what is
     // propagated, and not by closing a key that was opened for writing.
     unsafe {
@@ -94,8 +96,17 @@ fn try_load(
     })
 }
 
+/// Writes a panic's message and place into the server's log. Rust's own hook may also print a backtrace,
+/// which frees memory that libc gave: under Valkey 8.1 and later, which load a module so that it has an
+/// allocator of its own, that ends the server.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    log_warning(format!("rl: {panic}"));
+}
+
 /// Gives back what is kept between calls when the module is unloaded.
 pub fn unload(_context: &Context) -> Status {
+    // The hook is this library's own code, which is about to go.
+    drop(std::panic::take_hook());
     replicate::free_kept_strings();
     Status::Ok
 }

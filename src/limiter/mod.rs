@@ -7,6 +7,8 @@
 //! Times are Unix time in whole milliseconds (`_ms`) or in seconds (`_s`).
 
 pub mod codec;
+#[cfg(test)]
+mod properties;
 mod settle;
 mod sliding_window;
 mod token_bucket;

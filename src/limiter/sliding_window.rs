@@ -115,10 +115,11 @@ impl Limiter for SlidingWindow {
     }
 
     fn take(self, counters: WindowCounters, cost: f64, now_ms: i64) -> Option<WindowCounters> {
-        self.admits(counters, cost, now_ms).then(|| WindowCounters {
-            current: counters.current + cost,
-            ..counters
-        })
+        self.admits(counters, cost, now_ms)
+            .then_some(WindowCounters {
+                current: counters.current + cost,
+                ..counters
+            })
     }
 
     fn give_back(self, counters: WindowCounters, amount: f64) -> WindowCounters {
@@ -175,11 +176,12 @@ impl Limiter for SlidingWindow {
         let stored = counters.index;
         let mut first = now_ms + 1;
         for candidate in [index, index + 1, stored, stored.saturating_add(1)] {
+            first = first.max(self.first_ms_of(candidate));
             let last = self.first_ms_of(candidate.saturating_add(1)) - 1;
+            // Looked at already, behind `now_ms`, or beyond the horizon.
             if last < first {
                 continue;
             }
-            first = first.max(self.first_ms_of(candidate));
             if let Some(at_ms) = self.first_admitted(counters, cost, candidate, (first, last)) {
                 return (at_ms - now_ms).min(MAX_REPORTED_TIME);
             }

@@ -70,7 +70,7 @@ impl Limiter for TokenBucket {
     }
 
     fn take(self, level: BucketLevel, cost: f64, _now_ms: i64) -> Option<BucketLevel> {
-        (level.tokens >= cost).then(|| BucketLevel {
+        (level.tokens >= cost).then_some(BucketLevel {
             tokens: level.tokens - cost,
             ..level
         })

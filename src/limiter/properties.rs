@@ -1,0 +1,368 @@
+//! Properties that hold for every rule, state and time.
+
+use super::*;
+use proptest::prelude::*;
+
+const MAX_MS: i64 = 1 << 53;
+
+/// Amounts as people write them, and anything else in range.
+fn amount() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        (0u32..2000).prop_map(f64::from),
+        (0u32..2000).prop_map(|tenths| f64::from(tenths) / 10.0),
+        0.0..100.0,
+        0.0..=MAX_NUMBER,
+        Just(0.0),
+        Just(MAX_NUMBER),
+    ]
+}
+
+/// Tokens a second: none, one in months, thousands in a millisecond.
+fn refill_rate() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        amount(),
+        (1u32..1_000_000).prop_map(|s| 1.0 / f64::from(s)),
+        1e-12..1e-3,
+        Just(f64::MIN_POSITIVE),
+    ]
+}
+
+/// Windows of whole milliseconds, up to months, and of fractions of one.
+fn window_s() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        (1u32..10_000_000).prop_map(f64::from),
+        (1u32..100_000).prop_map(|ms| f64::from(ms) / 1000.0),
+        0.001..1e6,
+        Just(0.001),
+        Just(MAX_NUMBER / 1000.0),
+    ]
+}
+
+fn now_ms() -> impl Strategy<Value = i64> {
+    prop_oneof![
+        1_700_000_000_000i64..1_900_000_000_000,
+        0..=MAX_MS,
+        Just(0),
+        Just(MAX_MS),
+    ]
+}
+
+fn token_bucket() -> impl Strategy<Value = TokenBucket> {
+    (amount(), refill_rate()).prop_map(|(capacity, refill_rate)| TokenBucket {
+        capacity,
+        refill_rate,
+    })
+}
+
+fn sliding_window() -> impl Strategy<Value = SlidingWindow> {
+    (amount(), window_s()).prop_map(|(limit, window_s)| SlidingWindow { limit, window_s })
+}
+
+/// Steps of a clock that stands still, runs, jumps, and goes back, within the range of `NOW`.
+fn clock() -> impl Strategy<Value = Vec<i64>> {
+    let step = prop_oneof![
+        3 => Just(0i64),
+        4 => 0i64..2000,
+        2 => 0i64..100_000_000,
+        1 => -100_000i64..0,
+    ];
+    (now_ms(), prop::collection::vec(step, 1..40)).prop_map(|(start, steps)| {
+        steps
+            .into_iter()
+            .scan(start, |now, step| {
+                *now = (*now + step).clamp(0, MAX_MS);
+                Some(*now)
+            })
+            .collect()
+    })
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    prop_oneof![
+        5 => prop_oneof![Just(1.0), amount()].prop_map(Request::Take),
+        1 => amount().prop_map(Request::GiveBack),
+    ]
+}
+
+/// The state after `decision`, as the key then holds it.
+fn left_by<L: Limiter>(decision: &Decision<L>) -> Option<L::State> {
+    match decision.effect() {
+        Effect::Nothing => decision.stored,
+        Effect::InMemory(state) | Effect::Propagated(state) => Some(state),
+    }
+}
+
+/// Runs a trace and calls `check` with every decision and the state that it left.
+fn run<L: Limiter>(
+    rule: L,
+    times: &[i64],
+    requests: &[Request],
+    mut check: impl FnMut(&Decision<L>, Option<L::State>) -> Result<(), TestCaseError>,
+) -> Result<Option<L::State>, TestCaseError> {
+    let mut state = None;
+    for (now_ms, request) in times.iter().zip(requests.iter().cycle()) {
+        let decision = decide(rule, *request, state, *now_ms);
+        state = left_by(&decision);
+        check(&decision, state)?;
+    }
+    Ok(state)
+}
+
+/// Replies are in range, whatever the numbers.
+fn check_replies<L: Limiter>(decision: &Decision<L>) -> Result<(), TestCaseError> {
+    for answer in [decision.carried_out(), decision.previewed()] {
+        for [allowed, remaining, reset, retry] in [answer.in_seconds(), answer.in_milliseconds()] {
+            prop_assert_eq!(allowed, i64::from(decision.is_allowed()));
+            prop_assert!((0..=MAX_MS).contains(&remaining), "remaining {}", remaining);
+            prop_assert!(
+                (NEVER_MS..=MAX_REPORTED_TIME).contains(&reset),
+                "reset {}",
+                reset
+            );
+            prop_assert!(
+                (NEVER_MS..=MAX_REPORTED_TIME).contains(&retry),
+                "retry {}",
+                retry
+            );
+            prop_assert!(allowed == 0 || retry == 0);
+        }
+        prop_assert!(decision.is_allowed() || answer.in_milliseconds()[3] != 0);
+    }
+    Ok(())
+}
+
+/// Section 4: a denied call would be allowed after its retry time, and at no earlier millisecond.
+fn check_retry<L: Limiter>(
+    decision: &Decision<L>,
+    left: Option<L::State>,
+    answer: Answer<L>,
+    probes: &[f64],
+) -> Result<(), TestCaseError> {
+    let (Some(cost), retry_ms) = (answer.denied_cost, answer.in_milliseconds()[3]) else {
+        return Ok(());
+    };
+    let is_allowed_after = |wait_ms: i64| {
+        decide(
+            decision.rule,
+            Request::Take(cost),
+            left,
+            decision.now_ms + wait_ms,
+        )
+        .is_allowed()
+    };
+    let last_denied = match retry_ms {
+        NEVER_MS | MAX_REPORTED_TIME => MAX_REPORTED_TIME - 1,
+        retry_ms => {
+            prop_assert!(is_allowed_after(retry_ms), "denied after {} ms", retry_ms);
+            retry_ms - 1
+        }
+    };
+    prop_assert!(
+        last_denied == 0 || !is_allowed_after(last_denied),
+        "allowed {} ms before the retry time of {}",
+        retry_ms - last_denied,
+        retry_ms
+    );
+    for probe in probes {
+        let earlier = (last_denied as f64 * probe) as i64;
+        prop_assert!(
+            earlier == 0 || !is_allowed_after(earlier),
+            "allowed after {} ms, before the retry time of {}",
+            earlier,
+            retry_ms
+        );
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn a_bucket_never_gives_more_than_its_capacity_and_what_it_refilled(
+        rule in token_bucket(), times in clock(), requests in prop::collection::vec(request(), 1..40),
+    ) {
+        // Time that goes back and forth refills again each time, as it does in the script: the promise
+        // holds for the time that passed forwards.
+        let (mut last_ms, mut forwards_ms, mut given) = (times[0], 0.0, 0.0);
+        run(rule, &times, &requests, |decision, left| {
+            forwards_ms += (decision.now_ms - last_ms).max(0) as f64;
+            last_ms = decision.now_ms;
+            match decision.request {
+                Request::Take(cost) if decision.is_allowed() => given += cost,
+                Request::GiveBack(amount) => given -= amount.min(decision.after.tokens),
+                Request::Take(_) => {}
+            }
+            let refilled = forwards_ms / MS_PER_S * rule.refill_rate;
+            prop_assert!(given <= (rule.capacity + refilled) * (1.0 + 1e-9) + 1e-6);
+            if let Some(level) = left {
+                prop_assert!((0.0..=rule.capacity).contains(&level.tokens));
+            }
+            check_replies(decision)
+        })?;
+    }
+
+    #[test]
+    fn a_window_never_counts_more_than_its_limit(
+        rule in sliding_window(), times in clock(), requests in prop::collection::vec(request(), 1..40),
+    ) {
+        run(rule, &times, &requests, |decision, left| {
+            if let Some(counters) = left {
+                prop_assert!((0.0..=rule.limit * (1.0 + 1e-12)).contains(&counters.current));
+                prop_assert!((0.0..=rule.limit * (1.0 + 1e-12)).contains(&counters.previous));
+            }
+            if decision.is_allowed() && matches!(decision.request, Request::Take(_)) {
+                let estimate = rule.limit - rule.remaining(decision.after, 0.0, decision.now_ms);
+                prop_assert!(estimate <= rule.limit * (1.0 + 1e-9) + 1e-9);
+            }
+            check_replies(decision)
+        })?;
+    }
+
+    #[test]
+    fn a_bucket_is_denied_before_the_retry_time_and_allowed_at_it(
+        rule in token_bucket(), times in clock(), requests in prop::collection::vec(request(), 1..40),
+        probes in prop::collection::vec(0.0..1.0, 8),
+    ) {
+        run(rule, &times, &requests, |decision, left| {
+            check_retry(decision, left, decision.carried_out(), &probes)?;
+            check_retry(decision, decision.stored, decision.previewed(), &probes)
+        })?;
+    }
+
+    #[test]
+    fn a_window_is_denied_before_the_retry_time_and_allowed_at_it(
+        rule in sliding_window(), times in clock(), requests in prop::collection::vec(request(), 1..40),
+        probes in prop::collection::vec(0.0..1.0, 8),
+    ) {
+        run(rule, &times, &requests, |decision, left| {
+            // Before the stored window the time need only be sufficient where windows are not whole
+            // milliseconds (section 4).
+            let is_before = decision.before.index > rule.advance(None, decision.now_ms).index;
+            if is_before && (rule.window_s * MS_PER_S).fract() != 0.0 {
+                return Ok(());
+            }
+            check_retry(decision, left, decision.carried_out(), &probes)?;
+            check_retry(decision, decision.stored, decision.previewed(), &probes)
+        })?;
+    }
+
+    #[test]
+    fn a_bucket_is_full_at_its_reset_and_not_before(
+        rule in token_bucket(), times in clock(), requests in prop::collection::vec(request(), 1..40),
+    ) {
+        run(rule, &times, &requests, |decision, left| {
+            let reset_ms = decision.carried_out().in_milliseconds()[2];
+            let tokens_after =
+                |wait_ms| rule.advance(left.or(Some(decision.before)), decision.now_ms + wait_ms).tokens;
+            match reset_ms {
+                NEVER_MS => prop_assert!(rule.refill_rate == 0.0 && tokens_after(0) < rule.capacity),
+                MAX_REPORTED_TIME => {}
+                0 => prop_assert_eq!(tokens_after(0), rule.capacity),
+                _ => {
+                    prop_assert_eq!(tokens_after(reset_ms), rule.capacity);
+                    prop_assert!(tokens_after(reset_ms - 1) < rule.capacity);
+                }
+            }
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn a_window_counts_nothing_from_its_reset_on_and_something_before(
+        rule in sliding_window(), times in clock(), requests in prop::collection::vec(request(), 1..40),
+    ) {
+        run(rule, &times, &requests, |decision, left| {
+            let reset_ms = decision.carried_out().in_milliseconds()[2];
+            let counts_after = |wait_ms| {
+                let counters = rule.advance(left, decision.now_ms + wait_ms);
+                counters.current > 0.0 || counters.previous > 0.0
+            };
+            if reset_ms < MAX_REPORTED_TIME {
+                prop_assert!(!counts_after(reset_ms));
+                prop_assert!(reset_ms == 0 || counts_after(reset_ms - 1));
+            }
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn any_stored_numbers_give_a_reply_in_range(
+        bucket in token_bucket(), window in sliding_window(), request in request(), now_ms in now_ms(),
+        amounts in [0.0..f64::MAX, 0.0..f64::MAX], count in 0..=i64::MAX, is_same_window: bool,
+    ) {
+        let level = BucketLevel { tokens: amounts[0], last_ms: count };
+        check_replies(&decide(bucket, request, Some(level), now_ms))?;
+        let window_s = if is_same_window { window.window_s } else { amounts[0] };
+        let counters = WindowCounters { window_s, index: count, previous: amounts[0], current: amounts[1] };
+        check_replies(&decide(window, request, Some(counters), now_ms))?;
+    }
+
+    #[test]
+    fn a_preview_says_what_the_call_then_decides(
+        rule in token_bucket(), times in clock(), requests in prop::collection::vec(request(), 1..40),
+    ) {
+        run(rule, &times, &requests, |decision, _| {
+            let [allowed, before, ..] = decision.previewed().in_seconds();
+            let [carried_out, after, ..] = decision.carried_out().in_seconds();
+            prop_assert_eq!(allowed, carried_out);
+            match decision.request {
+                Request::Take(_) => prop_assert!(after <= before),
+                Request::GiveBack(_) => prop_assert!(after >= before),
+            }
+            Ok(())
+        })?;
+    }
+}
+
+#[test]
+fn a_refund_that_changes_nothing_is_not_propagated() {
+    let rule = TokenBucket {
+        capacity: 5.0,
+        refill_rate: 1.0,
+    };
+    let full = rule.advance(None, 1000);
+    let refund = |stored, amount| decide(rule, Request::GiveBack(amount), stored, 2000).effect();
+    assert_eq!(refund(None, 3.0), Effect::Nothing);
+    assert!(matches!(refund(Some(full), 3.0), Effect::InMemory(_)));
+    let emptied = BucketLevel {
+        tokens: 1.0,
+        ..full
+    };
+    assert!(matches!(refund(Some(emptied), 0.0), Effect::InMemory(_)));
+    assert!(matches!(refund(Some(emptied), 3.0), Effect::Propagated(_)));
+}
+
+#[test]
+fn a_denial_creates_a_bucket_but_no_window() {
+    let bucket = TokenBucket {
+        capacity: 5.0,
+        refill_rate: 1.0,
+    };
+    let created = decide(bucket, Request::Take(6.0), None, 1000).effect();
+    assert_eq!(created, Effect::Propagated(bucket.advance(None, 1000)));
+    let window = SlidingWindow {
+        limit: 5.0,
+        window_s: 1.0,
+    };
+    let denied = decide(window, Request::Take(6.0), None, 1000).effect();
+    assert_eq!(denied, Effect::Nothing);
+}
+
+#[test]
+fn a_refund_takes_from_the_current_window_first() {
+    let rule = SlidingWindow {
+        limit: 10.0,
+        window_s: 1.0,
+    };
+    let counters = WindowCounters {
+        window_s: 1.0,
+        index: 1,
+        previous: 4.0,
+        current: 3.0,
+    };
+    for (amount, previous, current) in [(2.0, 4.0, 1.0), (5.0, 2.0, 0.0), (99.0, 0.0, 0.0)] {
+        let left = rule.give_back(counters, amount);
+        assert_eq!((left.previous, left.current), (previous, current));
+    }
+}
