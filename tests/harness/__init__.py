@@ -1,0 +1,12 @@
+"""What the tests on real servers stand on.
+
+server.py       a redis-server of one's own: start, stop, kill, restart, AOF, log
+connection.py   RESP as it goes over the wire
+replica.py      the replication stream, as a replica without the module receives it
+state.py        the bytes of a limiter's key
+model.py        the design's arithmetic in plain Python, with no look at the module
+scripts.py      the Lua reference scripts, called with the arguments of the commands
+parity.py       traces: made, run, compared, made smaller
+refusals.py     calls that must be refused
+tally.py        the counts that the summary of a test run shows
+"""

@@ -1,0 +1,321 @@
+"""Random traces of calls, run through the module and through the Lua reference scripts side by side."""
+
+import math
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from . import scripts, state
+from .connection import RawConnection, Word
+from .model import Model
+
+TODAY_MS = 1_751_662_800_000
+HIGHEST = 2**53
+SHORTEST_WINDOW_S = 0.001
+LONGEST_WINDOW_S = HIGHEST / 1000
+HOUR_MS = 3_600_000
+TTL_TOLERANCE_MS = 1000
+NO_KEY = -2
+CALLS_A_TRACE = 60
+
+NICE_AMOUNTS = ["0", "0.1", ".5", "1", "2.5", "3", "5", "10", "60", "100", "1000", "1e6", str(HIGHEST)]
+NICE_RATES = ["0", "1e-9", "0.001", "0.016666666666666666", "0.1", "0.3", "0.5", "1", "2.5", "3", "10", "1500", "1e6"]
+NICE_WINDOWS = ["0.001", "0.0015", "0.1", "0.25", "0.3", "1", "2.5", "7", "10", "60", "3600", "86400", "2592000", "9e12"]
+NICE_COSTS = ["0", "0.1", "0.25", ".5", "1", "1", "1", "1.5", "2", "2.5", "3", "1e-3"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call on a trace's one key, its numbers as the words that are sent."""
+
+    algorithm: str
+    #: capacity or limit
+    first: str
+    #: refill_rate or window
+    second: str
+    cost: str
+    now_ms: int
+
+    @property
+    def is_sliding(self) -> bool:
+        return self.algorithm == "SLIDING"
+
+    def module_words(self, key: str) -> list[Word]:
+        return [f"RL.{self.algorithm}", key, self.first, self.second, "COST", self.cost, "NOW", str(self.now_ms)]
+
+    def script_arguments(self) -> list[Word]:
+        # As a double in seconds, printed so that it is read back as it was.
+        now = repr(self.now_ms / 1000) if self.is_sliding else str(self.now_ms)
+        return [self.first, self.second, now, self.cost]
+
+    def script_keys(self, key: str) -> list[str]:
+        return [f"{key}:current", f"{key}:previous", f"{key}:index"] if self.is_sliding else [key]
+
+    def script(self) -> scripts.Script:
+        return scripts.SLIDING_WINDOW if self.is_sliding else scripts.TOKEN_BUCKET
+
+    def script_words(self, key: str) -> list[Word]:
+        keys = self.script_keys(key)
+        return ["EVALSHA", self.script().sha1, len(keys), *keys, *self.script_arguments()]
+
+
+Trace = list[Call]
+
+
+# Making traces
+
+
+def log_uniform(rng: random.Random, low: float, high: float) -> str:
+    """A number between `low` and `high` with every digit it can have, any order of magnitude alike."""
+    exponent = rng.uniform(math.log(low), math.log(high))
+    return repr(min(max(math.exp(exponent), low), high))
+
+
+def _amount(rng: random.Random) -> str:
+    return rng.choice(NICE_AMOUNTS) if rng.random() < 0.7 else log_uniform(rng, 1e-3, 1e9)
+
+
+def _second(rng: random.Random, algorithm: str) -> str:
+    is_nice = rng.random() < 0.7
+    if algorithm == "SLIDING":
+        return rng.choice(NICE_WINDOWS) if is_nice else log_uniform(rng, SHORTEST_WINDOW_S, 1e8)
+    return rng.choice(NICE_RATES) if is_nice else log_uniform(rng, 1e-6, 1e6)
+
+
+def _cost(rng: random.Random, first: str) -> str:
+    kind = rng.random()
+    if kind < 0.6:
+        return rng.choice(NICE_COSTS)
+    if kind < 0.8:
+        return repr(float(first) * rng.random())
+    if kind < 0.87:
+        return first
+    if kind < 0.93:
+        return log_uniform(rng, 1e-6, 1e6)
+    return repr(min(float(first) * 1.5 + 1, float(HIGHEST)))
+
+
+def _step_ms(rng: random.Random, call: Call, may_go_back: bool) -> int:
+    """How far the clock moves before the next call."""
+    # The time in which something happens: a window, or a cost refilled.
+    second = float(call.second)
+    if call.is_sliding:
+        scale_ms = second * 1000
+    else:
+        scale_ms = 1000 * max(float(call.cost), 0.1) / second if second > 0 else 1000.0
+    kind = rng.random()
+    if kind < 0.35:
+        step = 0
+    elif kind < 0.5:
+        step = rng.randint(1, 20)
+    elif kind < 0.9:
+        step = int(min(scale_ms, 1e15) * rng.choice([0.1, 0.25, 0.5, 1, rng.random(), rng.random() * 3]))
+    else:
+        step = int(HOUR_MS * rng.choice([1, 5, 24, rng.random() * 1000]))
+    return -step if may_go_back and rng.random() < 0.2 else step
+
+
+def random_trace(rng: random.Random, length: int = CALLS_A_TRACE) -> Trace:
+    """Calls on one key: parameters that change now and then, a clock that stands still, jumps and,
+    in some traces, goes back."""
+    algorithm = rng.choice(["TOKENBUCKET", "SLIDING"])
+    may_go_back = rng.random() < 0.4
+    changes = rng.choice([0.0, 0.0, 0.05, 0.3])
+    now_ms = rng.choice([TODAY_MS, TODAY_MS + rng.randrange(10**10), rng.randrange(10**6), HIGHEST - rng.randrange(10**6)])
+    first, second = _amount(rng), _second(rng, algorithm)
+    trace: Trace = []
+    for _ in range(length):
+        if rng.random() < changes:
+            first = _amount(rng)
+        if rng.random() < changes:
+            second = _second(rng, algorithm)
+        call = Call(algorithm, first, second, _cost(rng, first), now_ms)
+        trace.append(call)
+        now_ms = min(max(now_ms + _step_ms(rng, call, may_go_back), 0), HIGHEST)
+    return trace
+
+
+def random_traces(rng: random.Random, calls: int) -> Iterable[Trace]:
+    """Traces of `calls` calls in all."""
+    while calls > 0:
+        trace = random_trace(rng, min(CALLS_A_TRACE, calls))
+        calls -= len(trace)
+        yield trace
+
+
+# Running them
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Where the two sides of a trace differ first."""
+
+    trace: Trace
+    position: int
+    what: str
+
+
+def leaves_no_key(trace: Trace) -> list[bool]:
+    """For each call: whether the module has no key after it. A sliding call that is denied on a missing
+    key creates none (design section 5); everything else does."""
+    is_missing = True
+    result = []
+    for call in trace:
+        # A missing key estimates 0.
+        is_denied = 0.0 + float(call.cost) > float(call.first)
+        is_missing = is_missing and call.is_sliding and is_denied
+        result.append(is_missing)
+    return result
+
+
+def goes_back(trace: Trace) -> bool:
+    return any(later.now_ms < earlier.now_ms for earlier, later in pairwise(trace))
+
+
+ScriptWords = Callable[[Call, str], list[Word]]
+
+
+def compare(
+    connection: RawConnection, traces: Sequence[Trace], script_words: ScriptWords = Call.script_words
+) -> list[Mismatch]:
+    """Runs each trace on keys of its own through both sides, in one batch on an emptied server, and
+    compares each reply, each ttl and the state at the end."""
+    commands: list[Sequence[Word]] = [("FLUSHALL",)]
+    for number, trace in enumerate(traces):
+        module_key, script_key = f"m{number}", f"s{number}"
+        forgets = goes_back(trace)
+        for call, no_key in zip(trace, leaves_no_key(trace)):
+            commands.append(call.module_words(module_key))
+            commands.append(script_words(call, script_key))
+            commands.append(("PTTL", module_key))
+            commands.append(("PTTL", call.script_keys(script_key)[-1]))
+            # Where the module has created nothing, the script remembers the index of the denied call.
+            # That shows only if time then goes back a window: the one place where the two may differ
+            # (design section 5). There, and only there, the script is made to forget.
+            if no_key and forgets:
+                commands.append(("DEL", *call.script_keys(script_key)))
+        last = trace[-1]
+        commands.append(("GET", module_key))
+        if last.is_sliding:
+            commands.append(("MGET", *last.script_keys(script_key)))
+        else:
+            commands.append(("HMGET", script_key, "tokens", "last_refill_ms"))
+
+    replies = iter(connection.call_all(commands))
+    next(replies)
+    mismatches = []
+    for trace in traces:
+        forgets = goes_back(trace)
+        found = None
+        for position, (call, no_key) in enumerate(zip(trace, leaves_no_key(trace))):
+            by_module, by_script, module_ttl, script_ttl = (next(replies) for _ in range(4))
+            if no_key and forgets:
+                next(replies)
+            if found:
+                continue
+            if by_module != by_script or not isinstance(by_module, list):
+                found = Mismatch(trace, position, f"module {by_module!r}, script {by_script!r}")
+            elif no_key and module_ttl != NO_KEY:
+                found = Mismatch(trace, position, f"a denied sliding call created a key (PTTL {module_ttl})")
+            elif not no_key and not _ttls_agree(module_ttl, script_ttl):
+                found = Mismatch(trace, position, f"PTTL: module {module_ttl}, script {script_ttl}")
+        module_state, script_state = next(replies), next(replies)
+        if not found and not leaves_no_key(trace)[-1]:
+            if (mine := _module_state(trace[-1], module_state)) != (its := _script_state(trace[-1], script_state)):
+                found = Mismatch(trace, len(trace) - 1, f"state: module {mine}, script {its}")
+        if found:
+            mismatches.append(found)
+    return mismatches
+
+
+def _ttls_agree(module_ttl: object, script_ttl: object) -> bool:
+    assert isinstance(module_ttl, int) and isinstance(script_ttl, int)
+    if module_ttl < 0 or script_ttl < 0:
+        return module_ttl == script_ttl
+    return abs(module_ttl - script_ttl) <= TTL_TOLERANCE_MS
+
+
+def _module_state(call: Call, value: bytes) -> tuple:
+    return state.read_window(value) if call.is_sliding else state.read_bucket(value)
+
+
+def _script_state(call: Call, values: list[bytes]) -> tuple:
+    if not call.is_sliding:
+        tokens, last_ms = values
+        return state.Bucket(float(tokens), int(last_ms))
+    current, previous, (index, window_s) = values[0], values[1], values[2].split()
+    return state.Window(float(window_s), int(float(index)), float(previous), float(current))
+
+
+def model_mismatch(connection: RawConnection, trace: Trace) -> str | None:
+    """As `compare`, with the Python model instead of the module, for one trace."""
+    model = Model()
+    commands: list[Sequence[Word]] = [("FLUSHALL",)]
+    no_keys = leaves_no_key(trace)
+    for call, no_key in zip(trace, no_keys):
+        commands.append(call.script_words("s"))
+        if no_key and goes_back(trace):
+            commands.append(("DEL", *call.script_keys("s")))
+    replies = iter(connection.call_all(commands))
+    next(replies)
+    for position, (call, no_key) in enumerate(zip(trace, no_keys)):
+        by_script = next(replies)
+        if no_key and goes_back(trace):
+            next(replies)
+        by_model = model.call(*call.module_words("k"))
+        if by_model != by_script or no_key != (b"k" not in model.limiters):
+            return f"call {position}: model {by_model}, script {by_script}\n{replayable(trace[: position + 1])}"
+    return None
+
+
+# Showing what went wrong
+
+
+def minimised(trace: Trace, fails: Callable[[Trace], bool]) -> Trace:
+    """A trace that still fails and of which nothing can be left out (delta debugging), with plain
+    numbers wherever they fail too."""
+    chunk = max(1, len(trace) // 2)
+    while True:
+        start, shrunk = 0, False
+        while start < len(trace):
+            shorter = trace[:start] + trace[start + chunk :]
+            if shorter and fails(shorter):
+                trace, shrunk = shorter, True
+            else:
+                start += chunk
+        if chunk == 1 and not shrunk:
+            break
+        chunk = max(1, chunk // 2)
+    for position in range(len(trace)):
+        for change in ({"cost": "1"}, {"cost": "0"}, {"first": "1"}, {"first": "10"}, {"second": "1"}, {"now_ms": TODAY_MS}):
+            plainer = [*trace]
+            plainer[position] = replace(trace[position], **change)
+            if plainer != trace and fails(plainer):
+                trace = plainer
+                break
+    return trace
+
+
+def replayable(trace: Trace) -> str:
+    """The trace as commands for a shell, for an empty server with the module."""
+    forgets = goes_back(trace)
+    lines = ["redis-cli FLUSHALL"]
+    for call, no_key in zip(trace, leaves_no_key(trace)):
+        script = call.script().path.relative_to(scripts.FOLDER.parent)
+        lines.append(" ".join(map(str, ["redis-cli", *call.module_words("m")])))
+        lines.append(" ".join(map(str, ["redis-cli", "--eval", script, *call.script_keys("s"), ",", *call.script_arguments()])))
+        if no_key and forgets:
+            lines.append(" ".join(["redis-cli", "DEL", *call.script_keys("s")]))
+    return "\n".join(lines)
+
+
+def explain(connection: RawConnection, mismatch: Mismatch, script_words: ScriptWords = Call.script_words) -> str:
+    """The mismatch with the smallest trace that shows one."""
+
+    def fails(trace: Trace) -> bool:
+        return bool(compare(connection, [trace], script_words))
+
+    smallest = minimised(mismatch.trace[: mismatch.position + 1], fails)
+    (shown,) = compare(connection, [smallest], script_words)
+    return f"{shown.what}, after these {len(smallest)} calls:\n{replayable(smallest)}"

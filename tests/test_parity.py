@@ -1,0 +1,102 @@
+"""The module answers exactly as the Lua reference scripts do, call for call.
+
+RL_PARITY_CALLS sets how many calls are compared, RL_SEED which.
+"""
+
+import os
+import random
+from itertools import islice
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness import parity
+from harness.connection import RawConnection
+from harness.parity import Call, Trace
+from harness.tally import Tally
+
+CALLS = int(os.environ.get("RL_PARITY_CALLS") or 200_000)
+MODEL_CALLS = CALLS // 10
+TRACES_A_BATCH = 20
+
+
+def batches(rng: random.Random, calls: int):
+    traces = iter(parity.random_traces(rng, calls))
+    while batch := list(islice(traces, TRACES_A_BATCH)):
+        yield batch
+
+
+@pytest.mark.timeout(60 + CALLS // 1000)
+def test_module_and_scripts_give_equal_replies_ttls_and_states(
+    raw: RawConnection, rng: random.Random, seed: str, tally: Tally
+) -> None:
+    for batch in batches(rng, CALLS):
+        mismatches = parity.compare(raw, batch)
+        assert not mismatches, parity.explain(raw, mismatches[0])
+        tally.add("parity", sum(map(len, batch)), "calls equal", seed=seed)
+
+
+def edge_calls(algorithm: str, seconds: list[str]) -> st.SearchStrategy[Call]:
+    """Calls of numbers at which something turns: zero, the smallest, the largest, and their like."""
+    amounts = st.sampled_from(["0", "1", "0.1", "2.5", "3", "5e-324", "9007199254740992", "9007199254740991"])
+    times = st.one_of(
+        st.sampled_from([0, 1, parity.TODAY_MS, parity.HIGHEST - 1, parity.HIGHEST]),
+        st.integers(0, 5000).map(lambda ms: parity.TODAY_MS + ms),
+    )
+    return st.builds(Call, st.just(algorithm), amounts, st.sampled_from(seconds), amounts, times)
+
+
+EDGE_TRACES = st.one_of(
+    st.lists(edge_calls("TOKENBUCKET", ["0", "5e-324", "0.3", "1", "1500", "9007199254740992"]), min_size=1, max_size=12),
+    st.lists(edge_calls("SLIDING", ["0.001", "0.0015", "0.3", "1", "2.5", "9007199254740.992"]), min_size=1, max_size=12),
+)
+
+
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(trace=EDGE_TRACES)
+def test_module_and_scripts_are_equal_at_the_ends_of_every_range(raw: RawConnection, tally: Tally, trace: Trace) -> None:
+    mismatches = parity.compare(raw, [trace])
+    assert not mismatches, f"{mismatches[0].what}\n{parity.replayable(trace)}"
+    tally.add("parity", len(trace), "calls at the ends of the ranges equal")
+
+
+def test_the_model_and_the_scripts_give_equal_replies(
+    raw: RawConnection, rng: random.Random, seed: str, tally: Tally
+) -> None:
+    for trace in parity.random_traces(rng, MODEL_CALLS):
+        difference = parity.model_mismatch(raw, trace)
+        assert difference is None, difference
+        tally.add("parity", len(trace), "calls of the Python model equal", seed=seed)
+
+
+def test_a_mismatch_is_shown_as_the_shortest_trace_that_has_it(raw: RawConnection, rng: random.Random) -> None:
+    def script_that_forgets_a_cost_of_seven(call: Call, key: str) -> list:
+        return parity.replace(call, cost="0").script_words(key) if call.cost == "7" else call.script_words(key)
+
+    def take(cost: str) -> Call:
+        return Call("TOKENBUCKET", "100", "1", cost, parity.TODAY_MS)
+
+    trace: Trace = [take(rng.choice(["1", "0.5"])) for _ in range(40)]
+    trace.insert(rng.randrange(40), take("7"))
+    (mismatch,) = parity.compare(raw, [trace], script_that_forgets_a_cost_of_seven)
+    shown = parity.explain(raw, mismatch, script_that_forgets_a_cost_of_seven)
+    assert shown.splitlines()[1:] == [
+        "redis-cli FLUSHALL",
+        f"redis-cli RL.TOKENBUCKET m 1 1 COST 7 NOW {parity.TODAY_MS}",
+        f"redis-cli --eval lua-reference/token_bucket.lua s , 1 1 {parity.TODAY_MS} 7",
+    ]
+
+
+def test_only_after_a_denial_on_a_missing_key_and_a_step_back_of_a_window_may_the_two_differ(raw: RawConnection) -> None:
+    """Why `parity.compare` makes the script forget: this is the case, and it needs all of it."""
+    later, earlier = parity.TODAY_MS + 15_000, parity.TODAY_MS + 5_000
+    denied = Call("SLIDING", "1", "10", "2", later)
+    allowed = Call("SLIDING", "1", "10", "1", earlier)
+    again = Call("SLIDING", "1", "10", "0.5", later)
+    differing = [denied, allowed, again]
+    by_module = [raw.call(*call.module_words("m")) for call in differing]
+    by_script = [raw.call(*call.script_words("s")) for call in differing]
+    assert by_module[:2] == by_script[:2]
+    assert by_module[2] != by_script[2]
+    assert parity.compare(raw, [differing]) == [], "equal once the script has forgotten"

@@ -1,0 +1,213 @@
+"""What reaches the AOF and replicas is the result, as plain SETs that any server can load."""
+
+from collections.abc import Callable
+
+import pytest
+
+from harness import state
+from harness.model import KEPT, Model
+from harness.observed import AOF_CONFIG, ObservedServer
+from harness.replica import ReplicaStream
+from harness.server import Server
+
+NOW_MS = 1_751_662_800_000
+
+#: Allowed calls on both algorithms, with a ttl and without one.
+ALLOWED = [
+    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "2.5", "NOW", str(NOW_MS)),
+    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "NOW", str(NOW_MS + 700)),
+    ("RL.TOKENBUCKET", "allotment", "3", "0", "NOW", str(NOW_MS)),
+    ("RL.TOKENBUCKET", "allotment", "3", "0", "NOW", str(NOW_MS + 1)),
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "0.1", "NOW", str(NOW_MS)),
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "4", "NOW", str(NOW_MS + 2600)),
+]
+# Longer than all of them take, so that time never goes back from one round of them to the next.
+ROUND_MS = 3000
+DENIED_ON_EXISTING = [
+    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "9", "NOW", str(NOW_MS + 800)),
+    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "11", "NOW", str(NOW_MS + 900)),
+    ("RL.TOKENBUCKET", "allotment", "3", "0", "COST", "2", "NOW", str(NOW_MS + 2)),
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "7", "NOW", str(NOW_MS + 2700)),
+    # With a roll-over, which is kept in memory alone.
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "11", "NOW", str(NOW_MS + 5200)),
+]
+
+
+def server_time_ms(server: Server) -> int:
+    with server.raw_connection() as connection:
+        seconds, microseconds = connection.call("TIME")
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def without_select(commands: list[list[bytes]]) -> list[list[bytes]]:
+    return [command for command in commands if command[0].upper() != b"SELECT"]
+
+
+def expected_sets(calls: list[tuple[str, ...]]) -> list[tuple[bytes, bytes, int | None]]:
+    """For each call what the model leaves: key, state and ttl in seconds."""
+    model, result = Model(), []
+    for command, key, *rest in calls:
+        model.call(command, key, *rest)
+        assert model.ttl_s is not KEPT
+        left = model.limiters[key.encode()]
+        value = state.bucket_bytes(*left) if isinstance(left, state.Bucket) else state.window_bytes(*left)
+        result.append((key.encode(), value, model.ttl_s))
+    return result
+
+
+def assert_sets(commands: list[list[bytes]], calls: list[tuple[str, ...]], not_before_ms: int, not_after_ms: int) -> None:
+    """`commands` are exactly `SET key state [PXAT ms]` for each of `calls`."""
+    assert len(commands) == len(calls), commands
+    for command, (key, value, ttl_s) in zip(commands, expected_sets(calls)):
+        assert command[:3] == [b"SET", key, value]
+        if ttl_s is None:
+            assert command[3:] == []
+        else:
+            keyword, deadline_ms = command[3:]
+            assert keyword == b"PXAT"
+            assert not_before_ms <= int(deadline_ms) - ttl_s * 1000 <= not_after_ms
+
+
+def test_an_aof_of_allowed_calls_holds_only_set_with_the_state_and_its_deadline(fresh_server: Callable[..., Server]) -> None:
+    server = fresh_server(AOF_CONFIG)
+    before_ms = server_time_ms(server)
+    with server.raw_connection() as connection:
+        for call in ALLOWED:
+            assert connection.call(*call)[0] == 1
+    after_ms = server_time_ms(server)
+    commands = server.aof_commands()
+    assert [command for command in commands if command[0].upper() == b"SELECT"] == [[b"SELECT", b"0"]]
+    assert_sets(without_select(commands), ALLOWED, before_ms, after_ms)
+
+
+def test_the_deadline_in_the_aof_is_that_of_the_key(fresh_server: Callable[..., Server]) -> None:
+    server = fresh_server(AOF_CONFIG)
+    with server.raw_connection() as connection:
+        for call in ALLOWED:
+            connection.call(*call)
+            command = server.aof_commands()[-1]
+            deadline_ms = int(command[4]) if len(command) == 5 else -1
+            assert connection.call("PEXPIRETIME", call[1]) == deadline_ms
+            assert connection.call("GET", call[1]) == command[2]
+
+
+def test_replicas_receive_what_the_aof_holds(observed: ObservedServer) -> None:
+    observed.stream.commands()
+    before_ms = server_time_ms(observed)
+    for call in ALLOWED:
+        assert observed.connection.call(*call)[0] == 1
+    assert_sets(observed.stream.commands(), ALLOWED, before_ms, server_time_ms(observed))
+
+
+def test_a_denial_on_an_existing_key_adds_nothing_to_the_aof_or_the_replication_stream(observed: ObservedServer) -> None:
+    connection = observed.connection
+    for call in ALLOWED:
+        connection.call(*call)
+    before = observed.traces()
+    values = {}
+    for call in DENIED_ON_EXISTING * 20:
+        assert connection.call(*call)[0] == 0
+        values[call[1]] = connection.call("GET", call[1])
+    assert observed.traces() == before
+    # They are kept in memory all the same.
+    assert state.read_bucket(values["bucket"]).last_ms == NOW_MS + 900
+    assert state.read_window(values["window"]).stored == (NOW_MS + 5200) // 2500
+
+
+def test_a_denied_bucket_on_a_missing_key_is_created_full_and_propagated(observed: ObservedServer) -> None:
+    observed.stream.commands()
+    call = ("RL.TOKENBUCKET", "fresh", "10", "1", "COST", "11", "NOW", str(NOW_MS))
+    before_ms = server_time_ms(observed)
+    assert observed.connection.call(*call)[0] == 0
+    assert_sets(observed.stream.commands(), [call], before_ms, server_time_ms(observed))
+    assert state.read_bucket(observed.connection.call("GET", "fresh")) == state.Bucket(10.0, NOW_MS)
+
+
+def test_a_denied_window_on_a_missing_key_creates_and_propagates_nothing(observed: ObservedServer) -> None:
+    before = observed.traces("fresh")
+    assert observed.connection.call("RL.SLIDING", "fresh", "10", "60", "COST", "11", "NOW", NOW_MS)[0] == 0
+    assert observed.traces("fresh") == before
+    assert observed.connection.call("EXISTS", "fresh") == 0
+
+
+def test_a_denial_moves_the_deadline_in_memory_as_an_allowed_call_does(observed: ObservedServer) -> None:
+    connection = observed.connection
+    for call in (ALLOWED[0], ALLOWED[4]):
+        connection.call(*call)
+        connection.call("PEXPIRE", call[1], 10)
+    for call, ttl_s in ((DENIED_ON_EXISTING[0], 80), (DENIED_ON_EXISTING[4], 65)):
+        before_ms = server_time_ms(observed)
+        connection.call(*call)
+        deadline_ms = connection.call("PEXPIRETIME", call[1])
+        assert before_ms <= deadline_ms - ttl_s * 1000 <= server_time_ms(observed)
+
+
+def test_a_rate_of_zero_takes_the_ttl_away(observed: ObservedServer) -> None:
+    connection = observed.connection
+    connection.call("RL.TOKENBUCKET", "bucket", "10", "1", "NOW", NOW_MS)
+    assert connection.call("PTTL", "bucket") > 0
+    observed.stream.commands()
+    connection.call("RL.TOKENBUCKET", "bucket", "10", "0", "NOW", NOW_MS)
+    assert connection.call("PTTL", "bucket") == -1
+    (command,) = observed.stream.commands()
+    assert command == [b"SET", b"bucket", state.bucket_bytes(8.0, NOW_MS)]
+
+
+def test_the_state_is_the_documented_bytes(observed: ObservedServer) -> None:
+    connection = observed.connection
+    connection.call("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "2.5", "NOW", NOW_MS)
+    connection.call("RL.SLIDING", "window", "10", "2.5", "COST", "0.1", "NOW", NOW_MS)
+    connection.call("RL.SLIDING", "window", "10", "2.5", "COST", "4", "NOW", NOW_MS + 2600)
+    assert connection.call("GET", "bucket") == b"RL\x01T" + bytes.fromhex("0000000000001e40") + NOW_MS.to_bytes(8, "little")
+    index = (NOW_MS + 2600) // 2500
+    assert state.read_window(connection.call("GET", "window")) == state.Window(2.5, index, 0.1, 4.0)
+    assert connection.call("TYPE", "bucket") == connection.call("TYPE", "window") == b"string"
+
+
+@pytest.mark.parametrize("with_module", [True, False], ids=["with the module", "without the module"])
+def test_the_aof_loads_in_a_server(fresh_server: Callable[..., Server], with_module: bool) -> None:
+    server = fresh_server(AOF_CONFIG)
+    keys = sorted({call[1] for call in ALLOWED})
+
+    def contents() -> list[tuple[object, object]]:
+        with server.raw_connection() as connection:
+            return [(connection.call("GET", key), connection.call("PEXPIRETIME", key)) for key in keys]
+
+    with server.raw_connection() as connection:
+        for call in ALLOWED:
+            connection.call(*call)
+    before = contents()
+    server.restart(with_module=with_module)
+    assert contents() == before
+    with server.raw_connection() as connection:
+        info = connection.call("COMMAND", "INFO", "RL.TOKENBUCKET")
+        assert (info[0] is not None) == with_module
+
+
+def test_decisions_go_on_after_a_restart_from_what_the_last_allowed_calls_left(fresh_server: Callable[..., Server]) -> None:
+    server = fresh_server(AOF_CONFIG)
+    model, saved = Model(), {}
+    for round_ms in range(0, 5 * ROUND_MS, ROUND_MS):
+        with server.raw_connection() as connection:
+            for command, key, *words, now_ms in ALLOWED:
+                call = (command, key, *words, str(int(now_ms) + round_ms))
+                expected = model.call(*call)
+                assert connection.call(*call) == expected
+                if expected[0] == 1:
+                    saved[key.encode()] = model.limiters[key.encode()]
+        server.restart()
+        # What denials changed was kept in memory alone (section 5).
+        model.limiters = dict(saved)
+
+
+def test_the_replication_stream_of_the_harness_sees_ordinary_commands(fresh_server: Callable[..., Server]) -> None:
+    """The instrument itself: silence on the stream must mean that nothing was sent."""
+    server = fresh_server(ReplicaStream.CONFIG, with_module=False)
+    with ReplicaStream(server) as stream, server.raw_connection() as connection:
+        offset = server.replication_offset()
+        connection.call("SET", "a", "1")
+        assert server.replication_offset() > offset
+        connection.call("GET", "a")
+        connection.call("DEL", "a")
+        assert stream.commands() == [[b"SET", b"a", b"1"], [b"DEL", b"a"]]
+        assert stream.commands() == []
