@@ -2,10 +2,11 @@
 
 use super::arguments::{KEY, MS, NOW, NUMKEYS, PREVIEW_RULES, RULES};
 use super::error::Error;
-use super::steps::{carry_out, stored_state};
+use super::steps::{carry_out, outcome, stored_state};
 use super::syntax::{AnyRule, RULES_ON_STACK, TimeUnit, all, all_preview, distinct, numkeys};
 use crate::host::{
-    Arguments, Command, CommandInfo, Context, KeyAccess, KeyPositions, Keys, Value, WriteKey,
+    Arguments, Command, CommandInfo, Context, Counters, KeyAccess, KeyPositions, Keys, Outcome,
+    Value, WriteKey,
 };
 use crate::limiter::codec::Stored;
 use crate::limiter::{
@@ -33,7 +34,12 @@ impl Command for AllCommand {
         arguments: &[NUMKEYS, KEY.repeated(), RULES, NOW, MS],
     };
 
-    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<(), Error> {
+    fn counters() -> &'static Counters {
+        static COUNTERS: Counters = Counters::new();
+        &COUNTERS
+    }
+
+    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<Outcome, Error> {
         let numkeys = numkeys(arguments.word(1), arguments.len() - FIRST_KEY)?;
         let call = all(numkeys, arguments.words_from(FIRST_KEY + numkeys))?;
         distinct(arguments.words_from(FIRST_KEY).take(numkeys))?;
@@ -52,17 +58,28 @@ impl Command for AllCommand {
                 decision.carry_out(key, server_now_ms);
             }
         }
+        let decisions: SmallVec<[_; RULES_ON_STACK]> = members
+            .into_iter()
+            .map(|(key, decision)| (key.close(), decision))
+            .collect();
+        for (key, decision) in &decisions {
+            // An all-or-nothing call that was refused allowed nobody anything.
+            let outcome = decision.outcome();
+            if all_allow || outcome == Outcome::Denied {
+                context.publish(*key, outcome);
+            }
+        }
 
-        context.reply_array(1 + members.len());
+        context.reply_array(1 + decisions.len());
         context.reply_integer(i64::from(all_allow));
-        for (_, decision) in &members {
+        for (_, decision) in &decisions {
             context.reply_integers(&if all_allow {
                 decision.carried_out(call.options.unit)
             } else {
                 decision.previewed(call.options.unit)
             });
         }
-        Ok(())
+        Ok(outcome_of_all(all_allow))
     }
 }
 
@@ -85,7 +102,12 @@ impl Command for AllPreview {
         ..AllCommand::INFO
     };
 
-    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<(), Error> {
+    fn counters() -> &'static Counters {
+        static COUNTERS: Counters = Counters::new();
+        &COUNTERS
+    }
+
+    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<Outcome, Error> {
         let numkeys = numkeys(arguments.word(1), arguments.len() - FIRST_KEY)?;
         let call = all_preview(numkeys, arguments.words_from(FIRST_KEY + numkeys))?;
         distinct(arguments.words_from(FIRST_KEY).take(numkeys))?;
@@ -97,12 +119,13 @@ impl Command for AllPreview {
             decisions.push(rule.decide(request, key.value(rule.state_len()), now_ms)?);
         }
 
+        let all_allow = decisions.iter().all(AnyDecision::is_allowed);
         context.reply_array(1 + decisions.len());
-        context.reply_integer(i64::from(decisions.iter().all(AnyDecision::is_allowed)));
+        context.reply_integer(i64::from(all_allow));
         for decision in &decisions {
             context.reply_integers(&decision.previewed(call.options.unit));
         }
-        Ok(())
+        Ok(outcome_of_all(all_allow))
     }
 }
 
@@ -117,6 +140,15 @@ fn key_positions(arguments: Arguments<'_>) -> Range<usize> {
     let words_after = arguments.len().saturating_sub(FIRST_KEY);
     let numkeys = numkeys(arguments.word(1), words_after).unwrap_or(0);
     FIRST_KEY..FIRST_KEY + numkeys
+}
+
+/// What a call of several rules counts as.
+fn outcome_of_all(all_allow: bool) -> Outcome {
+    if all_allow {
+        Outcome::Allowed
+    } else {
+        Outcome::Denied
+    }
 }
 
 /// A decision of either algorithm.
@@ -151,6 +183,13 @@ impl AnyDecision {
         match self {
             Self::TokenBucket(decision) => decision.is_allowed(),
             Self::Sliding(decision) => decision.is_allowed(),
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::TokenBucket(decision) => outcome(decision),
+            Self::Sliding(decision) => outcome(decision),
         }
     }
 

@@ -10,6 +10,12 @@ pub const WINDOW: Arg = Arg::required(c"window", ArgKind::Double);
 pub const NOW: Arg = Arg::with_token(c"unix_ms", ArgKind::UnixTime, c"NOW").optional();
 pub const MS: Arg = Arg::with_token(c"ms", ArgKind::Flag, c"MS").optional();
 
+// Those of CL.THROTTLE.
+pub const MAX_BURST: Arg = Arg::required(c"max_burst", ArgKind::Integer);
+pub const COUNT: Arg = Arg::required(c"count", ArgKind::Integer);
+pub const PERIOD: Arg = Arg::required(c"period", ArgKind::Integer);
+pub const QUANTITY: Arg = Arg::required(c"quantity", ArgKind::Integer).optional();
+
 const COST_REQUIRED: Arg = Arg::with_token(c"cost", ArgKind::Double, c"COST");
 const REFUND: Arg = Arg::with_token(c"amount", ArgKind::Double, c"REFUND");
 

@@ -2,6 +2,8 @@
 //! `tonumber` rounds them.
 
 use crate::limiter::MAX_NUMBER;
+use std::cmp::Ordering;
+use std::iter::repeat;
 
 /// The numbers that an argument may be, both ends included.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +24,9 @@ pub const WINDOW_S: Range = Range {
     most: MAX_NUMBER / 1000.0,
 };
 
+/// The digits of 2^53, and of 2^53 / 1000.
+const DIGITS_OF_THE_MOST: &[u8] = b"9007199254740992";
+
 /// Digits that always make an exact `u64` and an exact `f64`.
 const EXACT_DIGITS: usize = 15;
 
@@ -34,7 +39,26 @@ const POWERS_OF_TEN: [f64; EXACT_DIGITS + 1] = [
 /// `nan` or hex, no blanks, nothing after it.
 pub fn decimal(word: &[u8], range: Range) -> Option<f64> {
     let number = short_decimal(word).or_else(|| any_decimal(word))?;
-    (range.least <= number && number <= range.most).then_some(number)
+    let is_in_range = range.least <= number
+        && (number < range.most || number == range.most && !is_above_the_most(word));
+    is_in_range.then_some(number)
+}
+
+/// Whether a number that rounds to the end of its range is above it as written: 9007199254740993
+/// rounds to 2^53. The ends of both ranges have the same digits, and where the point stands is known
+/// from the rounded number, so that comparing digits is enough.
+fn is_above_the_most(word: &[u8]) -> bool {
+    let digits = word
+        .iter()
+        .take_while(|byte| !byte.eq_ignore_ascii_case(&b'e'))
+        .filter(|byte| byte.is_ascii_digit())
+        .skip_while(|digit| **digit == b'0');
+    let most = DIGITS_OF_THE_MOST.iter().chain(repeat(&b'0'));
+    digits
+        .zip(most)
+        .map(|(digit, most)| digit.cmp(most))
+        .find(|order| order.is_ne())
+        == Some(Ordering::Greater)
 }
 
 /// An integer of digits alone, 0 to 2^53.
@@ -101,6 +125,9 @@ mod tests {
             ("1E+3", 1000.0),
             ("123456789012345678e-17", 1.2345678901234567),
             ("9007199254740992", MAX_NUMBER),
+            ("09007199254740992.000", MAX_NUMBER),
+            ("9.007199254740992e15", MAX_NUMBER),
+            ("9007199254740991.6", MAX_NUMBER),
             ("1e-400", 0.0),
         ] {
             assert_eq!(decimal(word.as_bytes(), AMOUNT), Some(number), "{word}");
@@ -130,6 +157,9 @@ mod tests {
             "1.2.3",
             "1\0",
             "5f",
+            "9007199254740993",
+            "9007199254740992.5",
+            "9.007199254740993e15",
             "9007199254740994",
             "1e16",
             "1e400",
@@ -140,6 +170,7 @@ mod tests {
         assert_eq!(decimal(b"1\xff", AMOUNT), None);
         assert_eq!(decimal(b"0.0009", WINDOW_S), None);
         assert_eq!(decimal(b"9007199254741", WINDOW_S), None);
+        assert_eq!(decimal(b"9007199254740.9921", WINDOW_S), None);
         assert_eq!(
             decimal(b"9007199254740.992", WINDOW_S),
             Some(9_007_199_254_740.992)

@@ -1,16 +1,51 @@
 //! Steps that every command takes: reading the stored state, carrying a decision out, replying.
 
 use super::error::Error;
+use super::number;
 use super::syntax::TimeUnit;
-use crate::host::{Value, WriteKey};
+use crate::host::{Hash, Outcome, Value, WriteKey};
 use crate::limiter::codec::{self, Stored};
-use crate::limiter::{Answer, Decision, Effect, Limiter};
+use crate::limiter::{
+    Answer, BucketLevel, Decision, Effect, Found, Limiter, Request, WindowCounters,
+};
+
+/// What a Lua script may have left under a key, from which a limiter goes on.
+pub trait ScriptState: Stored {
+    /// The state that the script's hash holds, if it is one.
+    fn from_hash(hash: &Hash<'_>) -> Option<Self>;
+}
+
+impl ScriptState for BucketLevel {
+    /// The hash of lua-reference/token_bucket.lua: `tokens` and `last_refill_ms`, and nothing else.
+    fn from_hash(hash: &Hash<'_>) -> Option<Self> {
+        let field = |name| number::decimal(&hash.field(name)?, number::AMOUNT);
+        if hash.len() != 2 {
+            return None;
+        }
+        Some(Self {
+            tokens: field(c"tokens")?,
+            last_ms: field(c"last_refill_ms")? as i64,
+        })
+    }
+}
+
+impl ScriptState for WindowCounters {
+    /// The sliding window's script keeps strings under three keys of its own.
+    fn from_hash(_hash: &Hash<'_>) -> Option<Self> {
+        None
+    }
+}
 
 /// The state that a key's value is: none if it is missing, `WRONGTYPE` if it is anything else.
-pub fn stored_state<S: Stored>(value: Value<'_>) -> Result<Option<S>, Error> {
+pub fn stored_state<S: ScriptState>(value: Value<'_>) -> Result<Found<S>, Error> {
     match value {
-        Value::Missing => Ok(None),
-        Value::Bytes(bytes) => codec::decode(bytes).map(Some).ok_or(Error::WrongType),
+        Value::Missing => Ok(Found::Nothing),
+        Value::Bytes(bytes) => codec::decode(bytes)
+            .map(Found::State)
+            .ok_or(Error::WrongType),
+        Value::Hash(hash) => S::from_hash(&hash)
+            .map(Found::ScriptState)
+            .ok_or(Error::WrongType),
         Value::Other => Err(Error::WrongType),
     }
 }
@@ -24,6 +59,15 @@ pub fn carry_out<L: Limiter>(decision: &Decision<L>, key: &mut WriteKey<'_>, ser
         Effect::Propagated(state) => {
             key.store_and_propagate(codec::encode(state).as_bytes(), deadline_ms);
         }
+    }
+}
+
+/// What the decision counts as in INFO and in events.
+pub fn outcome<L: Limiter>(decision: &Decision<L>) -> Outcome {
+    match decision.request() {
+        Request::GiveBack(_) => Outcome::Refunded,
+        Request::Take(_) if decision.is_allowed() => Outcome::Allowed,
+        Request::Take(_) => Outcome::Denied,
     }
 }
 

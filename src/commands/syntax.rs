@@ -3,7 +3,7 @@
 //! Everything is checked here, before any key is opened.
 
 use super::number::{self, Range};
-use crate::limiter::{Limiter, Request, SlidingWindow, TokenBucket};
+use crate::limiter::{Limiter, MAX_NUMBER, Request, SlidingWindow, TokenBucket};
 use smallvec::SmallVec;
 use std::fmt;
 use std::iter::Peekable;
@@ -22,6 +22,10 @@ pub enum Argument {
     Refund,
     Now,
     Numkeys,
+    MaxBurst,
+    Count,
+    Period,
+    Quantity,
 }
 
 impl Argument {
@@ -36,6 +40,10 @@ impl Argument {
             Self::Refund => "REFUND amount",
             Self::Now => "NOW unix_ms",
             Self::Numkeys => "numkeys",
+            Self::MaxBurst => "max_burst",
+            Self::Count => "count",
+            Self::Period => "period",
+            Self::Quantity => "quantity",
         }
     }
 
@@ -54,6 +62,10 @@ impl Argument {
             Self::Now => {
                 "an integer from 0 to 9007199254740992 (2^53), in milliseconds of Unix time"
             }
+            Self::MaxBurst => "an integer from 0 to 9007199254740991 (2^53 - 1)",
+            Self::Count => "an integer from 1 to 9007199254740992 (2^53)",
+            Self::Period => "an integer from 1 to 9007199254740992 (2^53), in seconds",
+            Self::Quantity => "an integer from 0 to 9007199254740992 (2^53)",
             Self::Numkeys => {
                 "an integer from 1 to the number of keys that follow, without leading zeros"
             }
@@ -62,6 +74,13 @@ impl Argument {
 
     fn number(self, word: &[u8], range: Range) -> Result<f64, SyntaxError> {
         number::decimal(word, range).ok_or(SyntaxError::OutOfRange(self))
+    }
+
+    fn integer(self, word: &[u8], least: i64, most: i64) -> Result<f64, SyntaxError> {
+        number::integer(word)
+            .filter(|value| (least..=most).contains(value))
+            .map(|value| value as f64)
+            .ok_or(SyntaxError::OutOfRange(self))
     }
 }
 
@@ -78,6 +97,8 @@ pub enum SyntaxError {
     CostAndRefund,
     /// A word where a keyword of a single-key command was expected.
     UnknownKeyword,
+    /// Words after the last argument of CL.THROTTLE.
+    TooManyWords,
     /// A preview with `REFUND`.
     RefundInPreview,
     /// The rule for this key, counted from 1, does not start with the name of an algorithm.
@@ -103,8 +124,12 @@ impl fmt::Display for SyntaxError {
             Self::CostAndRefund => write!(f, "COST and REFUND exclude one another"),
             Self::UnknownKeyword => write!(
                 f,
-                "syntax error: accepted here are COST cost or REFUND amount, NOW unix_ms and MS, \
-                 each at most once"
+                "syntax error: accepted here are COST cost or, by a command that writes, REFUND \
+                 amount, NOW unix_ms and MS, each at most once"
+            ),
+            Self::TooManyWords => write!(
+                f,
+                "syntax error: the arguments are key max_burst count period [quantity]"
             ),
             Self::RefundInPreview => write!(
                 f,
@@ -114,8 +139,8 @@ impl fmt::Display for SyntaxError {
             Self::NoRule { key } => write!(
                 f,
                 "rule of key {key} must be TOKENBUCKET capacity refill_rate or SLIDING limit window, \
-                 each with COST cost or REFUND amount: there must be as many rules as keys, and NOW \
-                 and MS stand after the last"
+                 each with COST cost or, by a command that writes, REFUND amount: there must be as \
+                 many rules as keys, and NOW and MS stand after the last"
             ),
             Self::ShortRule { key } => write!(
                 f,
@@ -173,6 +198,14 @@ pub enum AnyRule {
 pub struct AllCall {
     pub rules: SmallVec<[(AnyRule, Request); RULES_ON_STACK]>,
     pub options: Options,
+}
+
+/// A call of CL.THROTTLE: the words after the key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ThrottleCall {
+    /// max_burst + 1 tokens, count / period a second.
+    pub rule: TokenBucket,
+    pub quantity: f64,
 }
 
 /// An algorithm whose parameters can be read from words.
@@ -285,6 +318,33 @@ pub fn all_preview<'a>(
     }
     Ok(call)
 }
+
+/// Reads the words after the key of CL.THROTTLE. The server has checked that there are three.
+pub fn throttle<'a>(
+    mut words: impl Iterator<Item = &'a [u8]>,
+) -> Result<ThrottleCall, SyntaxError> {
+    let mut word = || words.next().unwrap_or_default();
+    let max_burst = Argument::MaxBurst.integer(word(), 0, MOST - 1)?;
+    let count = Argument::Count.integer(word(), 1, MOST)?;
+    let period_s = Argument::Period.integer(word(), 1, MOST)?;
+    let quantity = match words.next() {
+        None => 1.0,
+        Some(word) => Argument::Quantity.integer(word, 0, MOST)?,
+    };
+    if words.next().is_some() {
+        return Err(SyntaxError::TooManyWords);
+    }
+    Ok(ThrottleCall {
+        rule: TokenBucket {
+            capacity: max_burst + 1.0,
+            refill_rate: count / period_s,
+        },
+        quantity,
+    })
+}
+
+/// The largest integer of an argument.
+const MOST: i64 = MAX_NUMBER as i64;
 
 /// What a call takes if it does not say.
 const ONE: Request = Request::Take(1.0);

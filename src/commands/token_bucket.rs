@@ -2,9 +2,11 @@
 
 use super::arguments::{CAPACITY, COST, COST_OR_REFUND, KEY, MS, NOW, REFILL_RATE};
 use super::error::Error;
-use super::steps::{carry_out, stored_state};
+use super::steps::{carry_out, outcome, stored_state};
 use super::syntax::{SingleCall, single, single_preview};
-use crate::host::{Arguments, Command, CommandInfo, Context, KeyAccess, KeyPositions};
+use crate::host::{
+    Arguments, Command, CommandInfo, Context, Counters, KeyAccess, KeyPositions, Outcome,
+};
 use crate::limiter::codec::Stored;
 use crate::limiter::{BucketLevel, TokenBucket, decide};
 
@@ -24,7 +26,12 @@ impl Command for TokenBucketCommand {
         arguments: &[KEY, CAPACITY, REFILL_RATE, COST_OR_REFUND, NOW, MS],
     };
 
-    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<(), Error> {
+    fn counters() -> &'static Counters {
+        static COUNTERS: Counters = Counters::new();
+        &COUNTERS
+    }
+
+    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<Outcome, Error> {
         let call: SingleCall<TokenBucket> = single(arguments.words_from(2))?;
         let server_now_ms = context.now_ms();
         let now_ms = call.options.now_ms.unwrap_or(server_now_ms);
@@ -32,8 +39,10 @@ impl Command for TokenBucketCommand {
         let stored = stored_state(key.value(BucketLevel::LEN))?;
         let decision = decide(call.rule, call.request, stored, now_ms);
         carry_out(&decision, &mut key, server_now_ms);
+        let outcome = outcome(&decision);
+        context.publish(key.close(), outcome);
         context.reply_integers(&call.options.unit.reply(decision.carried_out()));
-        Ok(())
+        Ok(outcome)
     }
 }
 
@@ -50,13 +59,18 @@ impl Command for TokenBucketPreview {
         ..TokenBucketCommand::INFO
     };
 
-    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<(), Error> {
+    fn counters() -> &'static Counters {
+        static COUNTERS: Counters = Counters::new();
+        &COUNTERS
+    }
+
+    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<Outcome, Error> {
         let call: SingleCall<TokenBucket> = single_preview(arguments.words_from(2))?;
         let now_ms = call.options.now_ms.unwrap_or_else(|| context.now_ms());
         let key = context.open_for_reading(arguments.key(1));
         let stored = stored_state(key.value(BucketLevel::LEN))?;
         let decision = decide(call.rule, call.request, stored, now_ms);
         context.reply_integers(&call.options.unit.reply(decision.previewed()));
-        Ok(())
+        Ok(outcome(&decision))
     }
 }

@@ -41,7 +41,8 @@ macro_rules! required_functions {
             // other thread of ours reads or writes it.
             let found = unsafe {
                 [
-                    // Variadic, so that src/host/replicate.rs calls it by its pointer.
+                    // Variadic, so that their callers go by the pointer.
+                    ({ raw::RedisModule_HashGet }.is_some(), "RedisModule_HashGet", "4.0"),
                     ({ raw::RedisModule_Replicate }.is_some(), "RedisModule_Replicate", "4.0"),
                     $(({ raw::$pointer }.is_some(), stringify!($pointer), $since)),*
                 ]
@@ -121,6 +122,24 @@ required_functions! {
     /// Says to WATCH and client tracking that it was changed.
     RedisModule_SignalModifiedKey since "6.0": fn signal_modified_key(
         ctx: *mut RedisModuleCtx, name: *mut RedisModuleString
+    ) -> c_int;
+    /// The events that the server publishes, as flags.
+    RedisModule_GetNotifyKeyspaceEvents since "6.0": fn get_notify_keyspace_events() -> c_int;
+    /// Publishes an event about a key.
+    RedisModule_NotifyKeyspaceEvent since "4.0": fn notify_keyspace_event(
+        ctx: *mut RedisModuleCtx, class: c_int, event: *const c_char, key: *mut RedisModuleString
+    ) -> c_int;
+    /// Sets the function that INFO calls.
+    RedisModule_RegisterInfoFunc since "6.0": fn register_info_func(
+        ctx: *mut RedisModuleCtx, write_info: raw::RedisModuleInfoFunc
+    ) -> c_int;
+    /// Starts a section of INFO.
+    RedisModule_InfoAddSection since "6.0": fn info_add_section(
+        info: *mut raw::RedisModuleInfoCtx, name: *const c_char
+    ) -> c_int;
+    /// A number in the section.
+    RedisModule_InfoAddFieldULongLong since "6.0": fn info_add_field_u_long_long(
+        info: *mut raw::RedisModuleInfoCtx, field: *const c_char, value: libc::c_ulonglong
     ) -> c_int;
     /// The server's clock.
     RedisModule_Milliseconds since "4.0": fn milliseconds() -> raw::mstime_t;

@@ -58,11 +58,11 @@ impl<'call> Arguments<'call> {
     }
 }
 
-/// The bytes of an argument of a running call.
-fn bytes<'call>(word: *mut RedisModuleString) -> &'call [u8] {
+/// The bytes of a string that the server gave to a running call.
+pub(super) fn bytes<'call>(word: *mut RedisModuleString) -> &'call [u8] {
     let mut len = 0;
-    // SAFETY: only arguments of a running call come here (`from_raw`), and `Arguments`
-    // hands their bytes out for no longer than that call.
+    // SAFETY: what comes here lives: the arguments of a running call, whose bytes `Arguments` hands out
+    // for no longer than that, and strings that the caller frees after this borrow.
     let start = unsafe { api::string_ptr_len(word, &mut len) };
     if start.is_null() {
         return &[];

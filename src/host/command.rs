@@ -3,6 +3,7 @@
 use super::arguments::{Arguments, KeyName};
 use super::key::{ReadKey, WriteKey};
 use super::register::{CommandInfo, KeyAccess};
+use super::stats::{Counters, Outcome};
 use super::{api, clock};
 use libc::c_int;
 use redis_module::logging::log_warning;
@@ -19,8 +20,12 @@ pub trait Command {
     /// What the server and its clients are told about the command.
     const INFO: CommandInfo;
 
-    /// Answers one call: it replies as its last step, or returns the error to reply.
-    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<(), Self::Error>;
+    /// Where its calls are counted: a static of the command's own.
+    fn counters() -> &'static Counters;
+
+    /// Answers one call: it replies as its last step and says what became of it, or returns the error
+    /// to reply.
+    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<Outcome, Self::Error>;
 }
 
 /// A command that tells the server where its keys are (`getkeys-api`).
@@ -67,7 +72,9 @@ pub(super) extern "C" fn handle<C: Command>(
     argc: c_int,
 ) -> c_int {
     guarded(ctx, argv, argc, |context, arguments| {
-        if let Err(error) = C::call(context, arguments) {
+        let result = C::call(context, arguments);
+        C::counters().count(&result);
+        if let Err(error) = result {
             context.reply_error(&error);
         }
     })

@@ -2,11 +2,11 @@
 
 use super::arguments::KeyName;
 use super::command::Context;
-use super::{api, replicate};
-use libc::{c_char, c_int};
-use redis_module::raw::{self, RedisModuleKey};
-use std::marker::PhantomData;
-use std::ptr::NonNull;
+use super::{api, arguments, replicate};
+use libc::{c_char, c_int, c_void};
+use redis_module::raw::{self, RedisModuleKey, RedisModuleString};
+use std::ffi::CStr;
+use std::ptr::{NonNull, null_mut};
 
 /// What a key holds.
 pub enum Value<'key> {
@@ -14,8 +14,46 @@ pub enum Value<'key> {
     Missing,
     /// A string of the length that was asked for.
     Bytes(&'key [u8]),
+    /// A hash.
+    Hash(Hash<'key>),
     /// Anything else.
     Other,
+}
+
+/// The hash that a key holds.
+pub struct Hash<'key> {
+    handle: &'key Handle<'key>,
+}
+
+impl Hash<'_> {
+    /// How many fields it has.
+    pub fn len(&self) -> usize {
+        // SAFETY: the handle is open as long as it is borrowed.
+        unsafe { api::value_length(self.handle.raw.as_ptr()) }
+    }
+
+    /// The value of a field.
+    pub fn field(&self, name: &CStr) -> Option<Vec<u8>> {
+        let mut value: *mut RedisModuleString = null_mut();
+        // SAFETY: the pointer was checked at load, the handle is open on a hash, and the arguments are
+        // a field's name as a C string, where to put its value, and the null that ends the pairs.
+        unsafe {
+            raw::RedisModule_HashGet.unwrap_unchecked()(
+                self.handle.raw.as_ptr(),
+                raw::REDISMODULE_HASH_CFIELDS as c_int,
+                name.as_ptr(),
+                &raw mut value,
+                null_mut::<c_void>(),
+            );
+        }
+        if value.is_null() {
+            return None;
+        }
+        let bytes = arguments::bytes(value).to_vec();
+        // SAFETY: the server made the string for us; its bytes were copied.
+        unsafe { api::free_string(self.handle.context.raw, value) };
+        Some(bytes)
+    }
 }
 
 /// A key that was opened for reading.
@@ -64,6 +102,11 @@ impl<'call> WriteKey<'call> {
             .map_or(Value::Missing, |handle| handle.value(len))
     }
 
+    /// Closes the key.
+    pub fn close(self) -> KeyName<'call> {
+        self.name
+    }
+
     /// Stores `bytes` with a deadline (Unix time in ms; `None` to live on), unseen by anyone else.
     pub fn store(&mut self, bytes: &[u8], deadline_ms: Option<i64>) {
         let Some(handle) = &self.handle else { return };
@@ -83,9 +126,9 @@ impl<'call> WriteKey<'call> {
 }
 
 /// An open key of the server.
-struct Handle<'call> {
+pub struct Handle<'call> {
     raw: NonNull<RedisModuleKey>,
-    call: PhantomData<&'call ()>,
+    context: Context<'call>,
 }
 
 impl<'call> Handle<'call> {
@@ -93,10 +136,7 @@ impl<'call> Handle<'call> {
         // SAFETY: the context and the name are this call's own. The handle is closed by drop, before
         // the call ends: it cannot outlive 'call.
         let raw = unsafe { api::open_key(context.raw, name.raw, mode as c_int) };
-        NonNull::new(raw).map(|raw| Self {
-            raw,
-            call: PhantomData,
-        })
+        NonNull::new(raw).map(|raw| Self { raw, context })
     }
 
     fn value(&self, len: usize) -> Value<'_> {
@@ -104,6 +144,9 @@ impl<'call> Handle<'call> {
         let key_type = unsafe { api::key_type(self.raw.as_ptr()) };
         if key_type == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
             return Value::Missing;
+        }
+        if key_type == raw::REDISMODULE_KEYTYPE_HASH as c_int {
+            return Value::Hash(Hash { handle: self });
         }
         // The length comes first: direct access re-encodes what it opens, and what is not ours stays
         // as it is.
@@ -147,10 +190,9 @@ impl<'call> Handle<'call> {
         // SAFETY: without a context the string is ours until it is freed; the key keeps a reference
         // of its own.
         unsafe {
-            let value =
-                api::create_string(std::ptr::null_mut(), bytes.as_ptr().cast(), bytes.len());
+            let value = api::create_string(null_mut(), bytes.as_ptr().cast(), bytes.len());
             api::string_set(self.raw.as_ptr(), value);
-            api::free_string(std::ptr::null_mut(), value);
+            api::free_string(null_mut(), value);
         }
     }
 

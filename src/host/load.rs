@@ -1,7 +1,7 @@
 //! Loading and unloading: every reason for which redis-rl refuses to be loaded is found here.
 
 use super::register::Registrar;
-use super::{api, replicate};
+use super::{api, replicate, stats};
 use redis_module::logging::log_warning;
 use redis_module::{Context, RedisString, Status, raw};
 use std::ffi::CStr;
@@ -20,8 +20,8 @@ pub enum LoadError {
     NameTaken(&'static CStr),
     /// The server did not take what it was told about the command.
     InfoRefused(&'static CStr),
-    /// An argument on the loadmodule line.
-    UnknownArgument(String),
+    /// A word on the loadmodule line is wrong, as the message says.
+    Arguments(String),
 }
 
 impl fmt::Display for LoadError {
@@ -42,21 +42,17 @@ impl fmt::Display for LoadError {
                 "the server refused the description of {}",
                 command.to_string_lossy()
             ),
-            Self::UnknownArgument(argument) => write!(
-                f,
-                "unknown module argument '{argument}': redis-rl accepts none"
-            ),
+            Self::Arguments(message) => f.write_str(message),
         }
     }
 }
 
+/// Registers the commands that the module arguments ask for.
+type RegisterCommands = fn(&Registrar, &[String]) -> Result<(), LoadError>;
+
 /// Loads the module: checks the server and the arguments, then registers the commands. A refusal is
 /// one line in the server's log.
-pub fn load(
-    context: &Context,
-    arguments: &[RedisString],
-    commands: fn(&Registrar) -> Result<(), LoadError>,
-) -> Status {
+pub fn load(context: &Context, arguments: &[RedisString], commands: RegisterCommands) -> Status {
     let outcome = catch_unwind(AssertUnwindSafe(|| try_load(context, arguments, commands)));
     match outcome {
         Ok(Ok(())) => Status::Ok,
@@ -74,13 +70,10 @@ pub fn load(
 fn try_load(
     context: &Context,
     arguments: &[RedisString],
-    commands: fn(&Registrar) -> Result<(), LoadError>,
+    commands: RegisterCommands,
 ) -> Result<(), LoadError> {
     if let Some(api::Missing { function, since }) = api::missing().next() {
         return Err(LoadError::MissingFunction { function, since });
-    }
-    if let Some(argument) = arguments.first() {
-        return Err(LoadError::UnknownArgument(argument.to_string_lossy()));
     }
     std::panic::set_hook(Box::new(log_panic));
     // SAFETY: the context is that of the load function. Signals are then given by hand, with what is
@@ -91,9 +84,14 @@ fn try_load(
             raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as libc::c_int,
         );
     }
-    commands(&Registrar {
-        ctx: context.get_raw(),
-    })
+    stats::register(context.get_raw())?;
+    let arguments: Vec<_> = arguments.iter().map(RedisString::to_string_lossy).collect();
+    commands(
+        &Registrar {
+            ctx: context.get_raw(),
+        },
+        &arguments,
+    )
 }
 
 /// Writes a panic's message and place into the server's log. Rust's own hook may also print a backtrace,

@@ -1,8 +1,8 @@
 //! Making a command known to the server: handler, flags, arity, key specs, documentation.
 
-use super::api;
 use super::command::{Command, Keys, handle, handle_or_find_keys};
 use super::load::LoadError;
+use super::{api, stats};
 use libc::c_int;
 use redis_module::raw::{self, RedisModuleCmdFunc, RedisModuleCtx};
 use std::ffi::CStr;
@@ -123,20 +123,16 @@ pub struct Registrar {
 impl Registrar {
     /// Registers a command whose key is its first word.
     pub fn register<C: Command>(&self) -> Result<(), LoadError> {
-        self.create(&C::INFO, Some(handle::<C>), 1)
+        self.create::<C>(Some(handle::<C>), 1)
     }
 
     /// Registers a command that is asked where its keys are.
     pub fn register_with_keys<C: Keys>(&self) -> Result<(), LoadError> {
-        self.create(&C::INFO, Some(handle_or_find_keys::<C>), 0)
+        self.create::<C>(Some(handle_or_find_keys::<C>), 0)
     }
 
-    fn create(
-        &self,
-        info: &CommandInfo,
-        handler: RedisModuleCmdFunc,
-        key: c_int,
-    ) -> Result<(), LoadError> {
+    fn create<C: Command>(&self, handler: RedisModuleCmdFunc, key: c_int) -> Result<(), LoadError> {
+        let info = &C::INFO;
         let (flags, categories) = info.flags();
         let name = info.name.as_ptr();
         // SAFETY: the context is that of the load function; the server copies name and flags.
@@ -150,6 +146,7 @@ impl Registrar {
         if command.is_null() || !set_info(command, info) {
             return Err(LoadError::InfoRefused(info.name));
         }
+        stats::list(info, C::counters());
         // SAFETY: the pointer is read as an option; the server filled the table.
         if let Some(set_categories) = unsafe { raw::RedisModule_SetCommandACLCategories } {
             // SAFETY: `command` was just returned by the server, which copies the categories.

@@ -91,13 +91,39 @@ pub enum Effect<S> {
     Propagated(S),
 }
 
+/// What was found under a key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Found<S> {
+    /// No limiter yet.
+    Nothing,
+    /// The limiter's state.
+    State(S),
+    /// What a Lua script kept there: the limiter goes on from it, under a state of its own.
+    ScriptState(S),
+}
+
+impl<S> From<Option<S>> for Found<S> {
+    fn from(state: Option<S>) -> Self {
+        state.map_or(Self::Nothing, Self::State)
+    }
+}
+
+impl<S: Copy> Found<S> {
+    fn state(self) -> Option<S> {
+        match self {
+            Self::Nothing => None,
+            Self::State(state) | Self::ScriptState(state) => Some(state),
+        }
+    }
+}
+
 /// A request that was decided and may yet be carried out or not.
 #[derive(Clone, Copy, Debug)]
 pub struct Decision<L: Limiter> {
     rule: L,
     request: Request,
     now_ms: i64,
-    stored: Option<L::State>,
+    found: Found<L::State>,
     /// The state as of now, before the request.
     before: L::State,
     /// The state once the request is carried out; `before` if it is denied.
@@ -105,14 +131,15 @@ pub struct Decision<L: Limiter> {
     allowed: bool,
 }
 
-/// Decides `request` by `rule` at `now_ms`, 0 to 2^53, on what is stored.
+/// Decides `request` by `rule` at `now_ms`, 0 to 2^53, on what was found.
 pub fn decide<L: Limiter>(
     rule: L,
     request: Request,
-    stored: Option<L::State>,
+    found: impl Into<Found<L::State>>,
     now_ms: i64,
 ) -> Decision<L> {
-    let before = rule.advance(stored, now_ms);
+    let found = found.into();
+    let before = rule.advance(found.state(), now_ms);
     let carried_out = match request {
         Request::Take(cost) => rule.take(before, cost, now_ms),
         Request::GiveBack(amount) => Some(rule.give_back(before, amount)),
@@ -121,7 +148,7 @@ pub fn decide<L: Limiter>(
         rule,
         request,
         now_ms,
-        stored,
+        found,
         before,
         after: carried_out.unwrap_or(before),
         allowed: carried_out.is_some(),
@@ -129,6 +156,11 @@ pub fn decide<L: Limiter>(
 }
 
 impl<L: Limiter> Decision<L> {
+    /// What was asked for.
+    pub fn request(&self) -> Request {
+        self.request
+    }
+
     /// Whether the limiter has room for the request.
     pub fn is_allowed(&self) -> bool {
         self.allowed
@@ -141,14 +173,17 @@ impl<L: Limiter> Decision<L> {
 
     /// What carrying the request out does to the key (section 5).
     pub fn effect(&self) -> Effect<L::State> {
-        match (self.request, self.stored) {
+        match (self.request, self.found) {
             (Request::Take(_), _) if self.allowed => Effect::Propagated(self.after),
-            (Request::Take(_), None) if L::DENIAL_CREATES => Effect::Propagated(self.after),
-            (_, None) => Effect::Nothing,
-            (Request::GiveBack(_), Some(_)) if self.after != self.before => {
+            (_, Found::ScriptState(_)) => Effect::Propagated(self.after),
+            (Request::Take(_), Found::Nothing) if L::DENIAL_CREATES => {
                 Effect::Propagated(self.after)
             }
-            (_, Some(_)) => Effect::InMemory(self.after),
+            (_, Found::Nothing) => Effect::Nothing,
+            (Request::GiveBack(_), _) if self.after != self.before => {
+                Effect::Propagated(self.after)
+            }
+            (_, Found::State(_)) => Effect::InMemory(self.after),
         }
     }
 
@@ -178,7 +213,7 @@ impl<L: Limiter> Decision<L> {
             },
             remaining: self.rule.remaining(self.before, 0.0, self.now_ms),
             shown: self.before,
-            left: self.stored.unwrap_or(self.before),
+            left: self.found.state().unwrap_or(self.before),
         }
     }
 }

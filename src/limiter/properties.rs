@@ -87,7 +87,7 @@ fn request() -> impl Strategy<Value = Request> {
 /// The state after `decision`, as the key then holds it.
 fn left_by<L: Limiter>(decision: &Decision<L>) -> Option<L::State> {
     match decision.effect() {
-        Effect::Nothing => decision.stored,
+        Effect::Nothing => decision.found.state(),
         Effect::InMemory(state) | Effect::Propagated(state) => Some(state),
     }
 }
@@ -226,7 +226,7 @@ proptest! {
     ) {
         run(rule, &times, &requests, |decision, left| {
             check_retry(decision, left, decision.carried_out(), &probes)?;
-            check_retry(decision, decision.stored, decision.previewed(), &probes)
+            check_retry(decision, decision.found.state(), decision.previewed(), &probes)
         })?;
     }
 
@@ -243,7 +243,7 @@ proptest! {
                 return Ok(());
             }
             check_retry(decision, left, decision.carried_out(), &probes)?;
-            check_retry(decision, decision.stored, decision.previewed(), &probes)
+            check_retry(decision, decision.found.state(), decision.previewed(), &probes)
         })?;
     }
 
@@ -339,13 +339,13 @@ fn a_denial_creates_a_bucket_but_no_window() {
         capacity: 5.0,
         refill_rate: 1.0,
     };
-    let created = decide(bucket, Request::Take(6.0), None, 1000).effect();
+    let created = decide(bucket, Request::Take(6.0), Found::Nothing, 1000).effect();
     assert_eq!(created, Effect::Propagated(bucket.advance(None, 1000)));
     let window = SlidingWindow {
         limit: 5.0,
         window_s: 1.0,
     };
-    let denied = decide(window, Request::Take(6.0), None, 1000).effect();
+    let denied = decide(window, Request::Take(6.0), Found::Nothing, 1000).effect();
     assert_eq!(denied, Effect::Nothing);
 }
 
@@ -364,5 +364,29 @@ fn a_refund_takes_from_the_current_window_first() {
     for (amount, previous, current) in [(2.0, 4.0, 1.0), (5.0, 2.0, 0.0), (99.0, 0.0, 0.0)] {
         let left = rule.give_back(counters, amount);
         assert_eq!((left.previous, left.current), (previous, current));
+    }
+}
+
+#[test]
+fn what_a_script_kept_is_replaced_whatever_is_decided() {
+    let rule = TokenBucket {
+        capacity: 5.0,
+        refill_rate: 0.0,
+    };
+    let kept = BucketLevel {
+        tokens: 2.0,
+        last_ms: 1000,
+    };
+    for (request, tokens) in [
+        (Request::Take(1.0), 1.0),
+        (Request::Take(3.0), 2.0),
+        (Request::GiveBack(0.0), 2.0),
+    ] {
+        let effect = decide(rule, request, Found::ScriptState(kept), 2000).effect();
+        let left = BucketLevel {
+            tokens,
+            last_ms: 2000,
+        };
+        assert_eq!(effect, Effect::Propagated(left), "{request:?}");
     }
 }
