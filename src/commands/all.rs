@@ -58,21 +58,20 @@ impl Command for AllCommand {
                 decision.carry_out(key, server_now_ms);
             }
         }
-        let decisions: SmallVec<[_; RULES_ON_STACK]> = members
-            .into_iter()
-            .map(|(key, decision)| (key.close(), decision))
-            .collect();
-        for (key, decision) in &decisions {
-            // An all-or-nothing call that was refused allowed nobody anything.
+        for (key, _) in &mut members {
+            key.close();
+        }
+        for (key, decision) in &members {
+            // A call that was refused as a whole allowed nobody anything.
             let outcome = decision.outcome();
             if all_allow || outcome == Outcome::Denied {
-                context.publish(*key, outcome);
+                context.publish(key.name(), outcome);
             }
         }
 
-        context.reply_array(1 + decisions.len());
+        context.reply_array(1 + members.len());
         context.reply_integer(i64::from(all_allow));
-        for (_, decision) in &decisions {
+        for (_, decision) in &members {
             context.reply_integers(&if all_allow {
                 decision.carried_out(call.options.unit)
             } else {

@@ -43,7 +43,8 @@ impl<'call> Arguments<'call> {
 
     /// The words from `position` on.
     pub fn words_from(self, position: usize) -> impl Iterator<Item = &'call [u8]> + Clone {
-        self.words.iter().skip(position).map(|word| bytes(*word))
+        let words = self.words.get(position..).unwrap_or_default();
+        words.iter().map(|word| bytes(*word))
     }
 
     /// The key name at `position`.

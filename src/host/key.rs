@@ -81,7 +81,7 @@ impl<'call> ReadKey<'call> {
 pub struct WriteKey<'call> {
     context: Context<'call>,
     name: KeyName<'call>,
-    /// A handle on nothing if the key is missing; `None` only if the server had none to give.
+    /// A handle on nothing if the key is missing; `None` once it is closed.
     handle: Option<Handle<'call>>,
 }
 
@@ -102,8 +102,14 @@ impl<'call> WriteKey<'call> {
             .map_or(Value::Missing, |handle| handle.value(len))
     }
 
-    /// Closes the key.
-    pub fn close(self) -> KeyName<'call> {
+    /// Closes the key, which can then no longer be stored to.
+    pub fn close(&mut self) -> KeyName<'call> {
+        self.handle = None;
+        self.name
+    }
+
+    /// Its name.
+    pub fn name(&self) -> KeyName<'call> {
         self.name
     }
 

@@ -41,10 +41,31 @@ pub(super) fn set(context: Context<'_>, name: KeyName<'_>, bytes: &[u8], deadlin
 /// The word `PXAT`, made by the first call that needs it.
 static PXAT: AtomicPtr<RedisModuleString> = AtomicPtr::new(null_mut());
 
-/// The last deadline as a string, and its number: the calls of one millisecond under one rule share
-/// it. Handlers run one at a time, so the two belong together.
-static DEADLINE: AtomicPtr<RedisModuleString> = AtomicPtr::new(null_mut());
-static DEADLINE_MS: AtomicI64 = AtomicI64::new(0);
+/// The latest deadlines as strings: the calls of one millisecond under one rule share one.
+static DEADLINES: [KeptDeadline; KEPT_DEADLINES] = [const { KeptDeadline::NONE }; KEPT_DEADLINES];
+
+/// How many rules a server may be asked about at once before they push out each other's deadlines.
+const KEPT_DEADLINES: usize = 1 << KEPT_DEADLINES_BITS;
+const KEPT_DEADLINES_BITS: u32 = 4;
+
+/// A deadline and its string. Calls run one at a time, so the two belong together.
+struct KeptDeadline {
+    at_ms: AtomicI64,
+    string: AtomicPtr<RedisModuleString>,
+}
+
+impl KeptDeadline {
+    const NONE: Self = Self {
+        at_ms: AtomicI64::new(0),
+        string: AtomicPtr::new(null_mut()),
+    };
+
+    /// The place of a deadline. Multiplicative hashing: neighbouring deadlines are spread.
+    fn of(at_ms: i64) -> &'static Self {
+        let hash = at_ms.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &DEADLINES[(hash >> (u64::BITS - KEPT_DEADLINES_BITS)) as usize]
+    }
+}
 
 fn pxat() -> *mut RedisModuleString {
     let kept = PXAT.load(Relaxed);
@@ -59,27 +80,30 @@ fn pxat() -> *mut RedisModuleString {
 }
 
 fn deadline(at_ms: i64) -> *mut RedisModuleString {
-    let kept = DEADLINE.load(Relaxed);
-    if !kept.is_null() && DEADLINE_MS.load(Relaxed) == at_ms {
-        return kept;
+    let kept = KeptDeadline::of(at_ms);
+    let string = kept.string.load(Relaxed);
+    if !string.is_null() && kept.at_ms.load(Relaxed) == at_ms {
+        return string;
     }
     // SAFETY: without a context the string lives until it is freed.
     let made = unsafe { api::create_string_from_long_long(null_mut(), at_ms) };
-    DEADLINE_MS.store(at_ms, Relaxed);
-    DEADLINE.store(made, Relaxed);
-    free(kept);
+    kept.at_ms.store(at_ms, Relaxed);
+    kept.string.store(made, Relaxed);
+    free(string);
     made
 }
 
 /// Frees the strings that are kept between calls, when the module is unloaded.
 pub(super) fn free_kept_strings() {
     free(PXAT.swap(null_mut(), Relaxed));
-    free(DEADLINE.swap(null_mut(), Relaxed));
+    for kept in &DEADLINES {
+        free(kept.string.swap(null_mut(), Relaxed));
+    }
 }
 
 fn free(kept: *mut RedisModuleString) {
     if !kept.is_null() {
-        // SAFETY: it was made here without a context, and is no longer in either static. What still
+        // SAFETY: it was made here without a context, and is no longer in a static. What still
         // propagates it holds a reference of its own.
         unsafe { api::free_string(null_mut(), kept) };
     }

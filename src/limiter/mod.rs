@@ -254,7 +254,8 @@ impl<L: Limiter> Answer<L> {
     }
 
     fn reply(&self, reset: i64, retry: i64) -> [i64; 4] {
-        let remaining = self.remaining.floor().max(0.0) as i64;
+        // Rounded down, since what is not negative is cut off after the point.
+        let remaining = self.remaining.max(0.0) as i64;
         [
             i64::from(self.denied_cost.is_none()),
             remaining,

@@ -33,7 +33,8 @@ pub struct WindowCounters {
 impl SlidingWindow {
     /// The number of the window that `at_ms` lies in. It never falls when `at_ms` rises.
     fn index_at(self, at_ms: i64) -> i64 {
-        (at_ms as f64 / MS_PER_S / self.window_s).floor() as i64
+        // Rounded down, since what is not negative is cut off after the point.
+        (at_ms as f64 / MS_PER_S / self.window_s) as i64
     }
 
     /// Unix time in seconds at which the window of `at_ms` starts, and the seconds since.
@@ -175,19 +176,26 @@ impl Limiter for SlidingWindow {
         let index = self.index_at(now_ms);
         let stored = counters.index;
         let mut first = now_ms + 1;
+        let mut looked_at = index - 1;
         for candidate in [index, index + 1, stored, stored.saturating_add(1)] {
-            first = first.max(self.first_ms_of(candidate));
-            let last = self.first_ms_of(candidate.saturating_add(1)) - 1;
-            // Looked at already, behind `now_ms`, or beyond the horizon.
-            if last < first {
+            if candidate <= looked_at {
                 continue;
             }
-            if let Some(at_ms) = self.first_admitted(counters, cost, candidate, (first, last)) {
-                return (at_ms - now_ms).min(MAX_REPORTED_TIME);
+            if candidate > looked_at + 1 {
+                first = self.first_ms_of(candidate);
             }
-            first = last + 1;
+            let next_first = self.first_ms_of(candidate.saturating_add(1));
+            // Empty where `now_ms` is the last millisecond of its window, or beyond the horizon.
+            if first < next_first {
+                let span = (first, next_first - 1);
+                if let Some(at_ms) = self.first_admitted(counters, cost, candidate, span) {
+                    return (at_ms - now_ms).min(MAX_REPORTED_TIME);
+                }
+            }
+            first = next_first.max(first);
+            looked_at = candidate;
         }
-        (self.first_ms_of(stored.saturating_add(2)) - now_ms).min(MAX_REPORTED_TIME)
+        (first - now_ms).min(MAX_REPORTED_TIME)
     }
 
     fn ttl_ms(self) -> Option<i64> {
