@@ -40,6 +40,7 @@ test: build $(PYTHON) ## run every test: arithmetic, then real servers
 
 .PHONY: test-matrix
 test-matrix: build $(PYTHON) ## run the core tests on each server that can be had
+	cargo build --locked --features inject-panic
 	$(PYTHON) tests/servers/fetch.py
 	$(PYTHON) tests/servers/matrix.py
 
@@ -47,6 +48,22 @@ test-matrix: build $(PYTHON) ## run the core tests on each server that can be ha
 lint: setup ## check format and lints
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+.PHONY: demo
+demo: build $(PYTHON) ## show the race that this exists for, in under a minute
+	$(PYTHON) examples/demo/demo.py
+
+.PHONY: bench
+bench: build ## measure, and write docs/benchmarks.md with its charts
+	cargo run --release --locked --manifest-path benches/Cargo.toml
+
+.PHONY: fuzz
+fuzz: setup ## fuzz the argument parser and the state codec (FUZZ_SECONDS=60 each)
+	fuzz/run.sh $(or $(FUZZ_SECONDS),60)
+
+.PHONY: package
+package: build ## build the Debian package in target/package and see a server load it
+	packaging/check-deb.sh "$$(packaging/build-deb.sh)"
 
 .PHONY: install
 install: build ## copy the module into MODULE_FOLDER and print the loadmodule line

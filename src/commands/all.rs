@@ -24,7 +24,7 @@ pub struct AllCommand;
 impl Command for AllCommand {
     type Error = Error;
     const INFO: CommandInfo = CommandInfo {
-        name: c"RL.ALL",
+        name: c"rl.all",
         summary: c"Takes from several limiters at once if all of them have room, else from none.",
         complexity: c"O(N*log(N)) where N is the number of keys.",
         since: c"0.1.0",
@@ -94,7 +94,7 @@ pub struct AllPreview;
 impl Command for AllPreview {
     type Error = Error;
     const INFO: CommandInfo = CommandInfo {
-        name: c"RL.ALL_RO",
+        name: c"rl.all_ro",
         summary: c"Tells what RL.ALL would decide now, and takes nothing.",
         access: KeyAccess::Read,
         arguments: &[NUMKEYS, KEY.repeated(), PREVIEW_RULES, NOW, MS],

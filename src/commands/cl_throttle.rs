@@ -25,7 +25,7 @@ pub struct ClThrottleCommand;
 impl Command for ClThrottleCommand {
     type Error = Error;
     const INFO: CommandInfo = CommandInfo {
-        name: c"CL.THROTTLE",
+        name: c"cl.throttle",
         summary: c"Takes from a token bucket, in the syntax and with the reply of redis-cell.",
         complexity: c"O(1)",
         since: c"0.1.0",

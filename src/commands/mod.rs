@@ -3,6 +3,8 @@
 mod all;
 mod arguments;
 mod cl_throttle;
+#[cfg(test)]
+mod corpus;
 mod error;
 mod number;
 mod settings;

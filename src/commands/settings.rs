@@ -23,7 +23,8 @@ impl fmt::Display for SettingError {
             f,
             "module argument '{}' is unknown, incomplete or given twice: accepted are \
              'cl-throttle yes|no' and 'notify-allowed yes|no', both no if not given",
-            self.argument
+            // Escaped: neither a NUL, which a log line can't hold, nor a line break of its own.
+            self.argument.escape_debug()
         )
     }
 }
@@ -93,5 +94,8 @@ mod tests {
             let message = parse(line).expect_err(line).to_string();
             assert!(message.contains("cl-throttle yes|no"), "{message}");
         }
+        let hostile = Settings::parse(&["a\0b\n".into(), "yes".into()]);
+        let message = hostile.expect_err("it is unknown").to_string();
+        assert!(!message.contains(['\0', '\n']), "{message:?}");
     }
 }

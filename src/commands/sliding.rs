@@ -16,7 +16,7 @@ pub struct SlidingCommand;
 impl Command for SlidingCommand {
     type Error = Error;
     const INFO: CommandInfo = CommandInfo {
-        name: c"RL.SLIDING",
+        name: c"rl.sliding",
         summary: c"Counts a request if there is room for it in the last window seconds.",
         complexity: c"O(1)",
         since: c"0.1.0",
@@ -52,7 +52,7 @@ pub struct SlidingPreview;
 impl Command for SlidingPreview {
     type Error = Error;
     const INFO: CommandInfo = CommandInfo {
-        name: c"RL.SLIDING_RO",
+        name: c"rl.sliding_ro",
         summary: c"Tells what RL.SLIDING would decide now, and counts nothing.",
         access: KeyAccess::Read,
         arguments: &[KEY, LIMIT, WINDOW, COST, NOW, MS],

@@ -16,7 +16,7 @@ pub struct TokenBucketCommand;
 impl Command for TokenBucketCommand {
     type Error = Error;
     const INFO: CommandInfo = CommandInfo {
-        name: c"RL.TOKENBUCKET",
+        name: c"rl.tokenbucket",
         summary: c"Takes tokens from a bucket that refills steadily, if it holds as many.",
         complexity: c"O(1)",
         since: c"0.1.0",
@@ -52,7 +52,7 @@ pub struct TokenBucketPreview;
 impl Command for TokenBucketPreview {
     type Error = Error;
     const INFO: CommandInfo = CommandInfo {
-        name: c"RL.TOKENBUCKET_RO",
+        name: c"rl.tokenbucket_ro",
         summary: c"Tells what RL.TOKENBUCKET would decide now, and takes nothing.",
         access: KeyAccess::Read,
         arguments: &[KEY, CAPACITY, REFILL_RATE, COST, NOW, MS],

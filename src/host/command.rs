@@ -4,9 +4,8 @@ use super::arguments::{Arguments, KeyName};
 use super::key::{ReadKey, WriteKey};
 use super::register::{CommandInfo, KeyAccess};
 use super::stats::{Counters, Outcome};
-use super::{api, clock};
+use super::{api, clock, log};
 use libc::c_int;
-use redis_module::logging::log_warning;
 use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
 use std::ffi::CString;
 use std::fmt::Display;
@@ -71,12 +70,12 @@ pub(super) extern "C" fn handle<C: Command>(
     argv: *mut *mut RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    guarded(ctx, argv, argc, |context, arguments| {
+    guarded::<C>(ctx, argv, argc, |context, arguments| {
         let result = C::call(context, arguments);
-        C::counters().count(&result);
-        if let Err(error) = result {
-            context.reply_error(&error);
+        if let Err(error) = &result {
+            context.reply_error(error);
         }
+        C::counters().count(&result);
     })
 }
 
@@ -90,7 +89,7 @@ pub(super) extern "C" fn handle_or_find_keys<C: Keys>(
     if unsafe { api::is_keys_position_request(ctx) } == 0 {
         return handle::<C>(ctx, argv, argc);
     }
-    guarded(ctx, argv, argc, |context, arguments| {
+    guarded::<C>(ctx, argv, argc, |context, arguments| {
         for position in C::positions(arguments) {
             let position = c_int::try_from(position).unwrap_or(c_int::MAX);
             let flags = C::INFO.access.flags() as c_int;
@@ -102,7 +101,7 @@ pub(super) extern "C" fn handle_or_find_keys<C: Keys>(
 
 /// Runs a handler; a panic in it becomes an error reply, since one that reached the server would end
 /// it. Handlers reply as their last step, so no reply has begun when one panics.
-fn guarded(
+fn guarded<C: Command>(
     ctx: *mut RedisModuleCtx,
     argv: *mut *mut RedisModuleString,
     argc: c_int,
@@ -122,7 +121,8 @@ fn guarded(
         handler(context, arguments)
     }));
     if outcome.is_err() {
-        log_warning("rl: a command panicked; it was answered with an error. Please report this.");
+        C::counters().count(&Err(()));
+        log::warning("a command panicked; it was answered with an error. Please report this.");
         context.reply_error(&"ERR internal error in the rl module; see the server's log");
     }
     raw::REDISMODULE_OK as c_int

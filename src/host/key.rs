@@ -179,13 +179,8 @@ impl<'call> Handle<'call> {
 
     /// Makes `bytes` the value: in place where it is a string of that length already.
     fn set(&self, bytes: &[u8]) {
-        // SAFETY: the handle is open until drop.
-        let is_string_of_that_length = unsafe {
-            api::key_type(self.raw.as_ptr()) == raw::REDISMODULE_KEYTYPE_STRING as c_int
-                && api::value_length(self.raw.as_ptr()) == bytes.len()
-        };
-        if is_string_of_that_length
-            && let Some((start, len)) = self.direct_access(raw::REDISMODULE_WRITE)
+        // A key without a string value has no bytes of that length, which is never 0.
+        if let Some((start, len)) = self.direct_access(raw::REDISMODULE_WRITE)
             && len == bytes.len()
         {
             // SAFETY: `len` bytes are writable at `start`, since the value was opened for writing and

@@ -1,8 +1,7 @@
 //! Loading and unloading: every reason for which redis-rl refuses to be loaded is found here.
 
 use super::register::Registrar;
-use super::{api, replicate, stats};
-use redis_module::logging::log_warning;
+use super::{api, log, replicate, stats};
 use redis_module::{Context, RedisString, Status, raw};
 use std::ffi::CStr;
 use std::fmt;
@@ -53,17 +52,14 @@ type RegisterCommands = fn(&Registrar, &[String]) -> Result<(), LoadError>;
 /// Loads the module: checks the server and the arguments, then registers the commands. A refusal is
 /// one line in the server's log.
 pub fn load(context: &Context, arguments: &[RedisString], commands: RegisterCommands) -> Status {
-    let outcome = catch_unwind(AssertUnwindSafe(|| try_load(context, arguments, commands)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        try_load(context, arguments, commands)
+            .inspect_err(|error| log::warning(&format!("load refused: {error}")))
+    }));
     match outcome {
         Ok(Ok(())) => Status::Ok,
-        Ok(Err(error)) => {
-            context.log_warning(&format!("load refused: {error}"));
-            Status::Err
-        }
-        Err(_) => {
-            context.log_warning("load refused: redis-rl panicked. Please report this.");
-            Status::Err
-        }
+        // The panic's message is in the log.
+        Ok(Err(_)) | Err(_) => Status::Err,
     }
 }
 
@@ -72,10 +68,10 @@ fn try_load(
     arguments: &[RedisString],
     commands: RegisterCommands,
 ) -> Result<(), LoadError> {
+    std::panic::set_hook(Box::new(log_panic));
     if let Some(api::Missing { function, since }) = api::missing().next() {
         return Err(LoadError::MissingFunction { function, since });
     }
-    std::panic::set_hook(Box::new(log_panic));
     // SAFETY: the context is that of the load function. Signals are then given by hand, with what is
     // propagated, and not by closing a key that was opened for writing.
     unsafe {
@@ -98,7 +94,7 @@ fn try_load(
 /// which frees memory that libc gave: under Valkey 8.1 and later, which load a module so that it has an
 /// allocator of its own, that ends the server.
 fn log_panic(panic: &PanicHookInfo<'_>) {
-    log_warning(format!("rl: {panic}"));
+    log::warning(&panic.to_string());
 }
 
 /// Gives back what is kept between calls when the module is unloaded.

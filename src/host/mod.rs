@@ -10,6 +10,7 @@ mod command;
 mod events;
 mod key;
 mod load;
+mod log;
 mod register;
 mod replicate;
 mod reply;

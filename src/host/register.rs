@@ -10,6 +10,7 @@ use std::ptr::{null, null_mut};
 
 /// What the server and its clients are told about a command.
 pub struct CommandInfo {
+    /// In lower case, as the server lists its own.
     pub name: &'static CStr,
     pub summary: &'static CStr,
     pub complexity: &'static CStr,

@@ -42,7 +42,7 @@ pub(super) fn set(context: Context<'_>, name: KeyName<'_>, bytes: &[u8], deadlin
 static PXAT: AtomicPtr<RedisModuleString> = AtomicPtr::new(null_mut());
 
 /// The latest deadlines as strings: the calls of one millisecond under one rule share one.
-static DEADLINES: [KeptDeadline; KEPT_DEADLINES] = [const { KeptDeadline::NONE }; KEPT_DEADLINES];
+static DEADLINES: [KeptDeadline; KEPT_DEADLINES] = [const { KeptDeadline::none() }; KEPT_DEADLINES];
 
 /// How many rules a server may be asked about at once before they push out each other's deadlines.
 const KEPT_DEADLINES: usize = 1 << KEPT_DEADLINES_BITS;
@@ -55,10 +55,12 @@ struct KeptDeadline {
 }
 
 impl KeptDeadline {
-    const NONE: Self = Self {
-        at_ms: AtomicI64::new(0),
-        string: AtomicPtr::new(null_mut()),
-    };
+    const fn none() -> Self {
+        Self {
+            at_ms: AtomicI64::new(0),
+            string: AtomicPtr::new(null_mut()),
+        }
+    }
 
     /// The place of a deadline. Multiplicative hashing: neighbouring deadlines are spread.
     fn of(at_ms: i64) -> &'static Self {

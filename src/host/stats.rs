@@ -74,7 +74,7 @@ static COUNTED: Mutex<Vec<Counted>> = Mutex::new(Vec::new());
 
 /// Lists a command in INFO.
 pub(super) fn list(command: &CommandInfo, counters: &'static Counters) {
-    let name = command.name.to_string_lossy().to_ascii_lowercase();
+    let name = command.name.to_string_lossy();
     if let Ok(mut counted) = COUNTED.lock() {
         counted.push(Counted {
             field: name.strip_prefix("rl.").unwrap_or(&name).replace('.', "_"),
