@@ -35,9 +35,6 @@ COMMAND_PAGES = REPOSITORY / "docs" / "commands"
 FOLDERS = (".ci/", ".github/", "benches/", "docs/", "examples/", "lua-reference/", "packaging/", "src/", "tests/")
 #: What the module is loaded with for the examples of a command that is off by default.
 MODULE_ARGS = {"CL.THROTTLE": ("cl-throttle", "yes")}
-#: What the documents may show before the module can do it, by a word of the example and the word that the
-#: sources have once it can. Until then the tests have to fail; from then on they have to pass.
-AHEAD_OF_THE_MODULE = {"CL.THROTTLE": "cl-throttle", "last_refill_ms": "last_refill_ms"}
 
 
 def pages() -> list[Path]:
@@ -105,19 +102,9 @@ def examples() -> list[Block]:
     return [block for page in pages() for block in split(page)[1] if block.commands]
 
 
-def marks_for(text: str) -> list[pytest.MarkDecorator]:
-    sources = "".join(path.read_text(encoding="utf-8") for path in REPOSITORY.glob("src/**/*.rs"))
-    is_ahead = any(shown in text and built not in sources for shown, built in AHEAD_OF_THE_MODULE.items())
-    return [pytest.mark.xfail(strict=True, reason="the module cannot do this yet")] if is_ahead else []
-
-
 each_page = pytest.mark.parametrize("page", [pytest.param(page, id=name_of(page)) for page in pages()])
 each_example = pytest.mark.parametrize(
-    "block",
-    [
-        pytest.param(block, id=f"{name_of(block.page)}:{block.line}", marks=marks_for("\n".join(block.commands)))
-        for block in examples()
-    ],
+    "block", [pytest.param(block, id=f"{name_of(block.page)}:{block.line}") for block in examples()]
 )
 
 
@@ -240,18 +227,14 @@ def tokens_of(arguments: list) -> set[str]:
 
 
 each_command_page = pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=page.name, marks=marks_for(title_of(page)))
-        for page in sorted(COMMAND_PAGES.glob("*.md"))
-    ],
+    "page", [pytest.param(page, id=page.name) for page in sorted(COMMAND_PAGES.glob("*.md"))]
 )
 
 
 @pytest.fixture(scope="module")
 def full_server() -> Iterator[Server]:
     """A server with every command that a page describes."""
-    args = [word for name, words in MODULE_ARGS.items() if not marks_for(name) for word in words]
+    args = [word for words in MODULE_ARGS.values() for word in words]
     with Server(module_args=tuple(args)) as running:
         yield running
 
@@ -291,8 +274,7 @@ def test_a_command_page_has_the_syntax_that_command_docs_describes(page: Path, f
 
 def test_each_command_of_the_module_has_a_page_and_each_page_a_command(full_server: Server) -> None:
     listed = answer(full_server, "COMMAND", "LIST", "FILTERBY", "MODULE", MODULE_NAME)
-    titles = {title_of(page) for page in COMMAND_PAGES.glob("*.md")}
-    assert {name.upper() for name in listed} == {title for title in titles if not marks_for(title)}
+    assert {name.upper() for name in listed} == {title_of(page) for page in COMMAND_PAGES.glob("*.md")}
 
 
 # Links, targets, paths

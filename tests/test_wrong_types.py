@@ -70,7 +70,7 @@ def assert_refused(observed: ObservedServer, algorithms: tuple[str, ...], tally:
 
 OTHER_TYPES: dict[str, tuple[Word, ...]] = {
     "list": ("RPUSH", KEY, "a", "b"),
-    "hash": ("HSET", KEY, "tokens", "1", "last_refill_ms", "2"),
+    "hash": ("HSET", KEY, "tokens", "1", "timestamp", "2"),
     "set of integers": ("SADD", KEY, "1", "2"),
     "set of strings": ("SADD", KEY, "a", "b"),
     "sorted set": ("ZADD", KEY, "1", "a"),

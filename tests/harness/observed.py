@@ -23,8 +23,9 @@ class Traces(NamedTuple):
 class ObservedServer(Server):
     """A server with an AOF and an attached replication stream."""
 
-    def __init__(self) -> None:
-        super().__init__({**AOF_CONFIG, **ReplicaStream.CONFIG})
+    def __init__(self, **options: object) -> None:
+        """`options` are those of Server: `module_args`, for instance."""
+        super().__init__({**AOF_CONFIG, **ReplicaStream.CONFIG}, **options)
 
     def __enter__(self) -> "ObservedServer":
         super().__enter__()

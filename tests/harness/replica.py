@@ -13,7 +13,8 @@ class ReplicaStream:
     the server counts its replication offset. Needs no acknowledgements, so it never becomes a
     replica that WAIT would count."""
 
-    CONFIG = {"repl-diskless-sync-delay": 0, "repl-ping-replica-period": 3600}
+    # It acknowledges nothing, for which the server would drop it after repl-timeout.
+    CONFIG = {"repl-diskless-sync-delay": 0, "repl-ping-replica-period": 3600, "repl-timeout": 7200}
 
     def __init__(self, server: Server) -> None:
         self._server = server

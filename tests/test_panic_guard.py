@@ -1,0 +1,132 @@
+"""A panic inside a handler becomes an error reply: the server, its keys and its clients go on.
+
+With a build of its own, in which a call whose first word is `inject-panic` panics:
+`cargo build --features inject-panic`, as `make test` does.
+"""
+
+import sys
+from collections.abc import Callable
+
+import hiredis
+import pytest
+
+from harness.connection import RawConnection, Word
+from harness.observed import AOF_CONFIG
+from harness.server import REPOSITORY, Server
+
+MODULE = REPOSITORY / "target" / "debug" / ("libredis_rl.dylib" if sys.platform == "darwin" else "libredis_rl.so")
+TRIGGER = "inject-panic"
+NOW_MS = 1_751_662_800_000
+ERROR = "ERR internal error in the rl module; see the server's log"
+
+CALLS: dict[str, tuple[Word, ...]] = {
+    **{f"RL.{name}{form}": (f"RL.{name}{form}", TRIGGER, "10", "1") for name in ("TOKENBUCKET", "SLIDING") for form in ("", "_RO")},
+    **{f"RL.ALL{form}": (f"RL.ALL{form}", TRIGGER, "a", "TOKENBUCKET", "10", "1") for form in ("", "_RO")},
+}  # fmt: skip
+GOOD = ("RL.TOKENBUCKET", "good", "10", "1", "NOW", NOW_MS)
+
+
+@pytest.fixture(params=[None, "1", "full"], ids=["plain", "RUST_BACKTRACE=1", "RUST_BACKTRACE=full"])
+def backtrace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """What an operator may have in the server's environment."""
+    monkeypatch.delenv("RUST_BACKTRACE", raising=False)
+    if request.param:
+        monkeypatch.setenv("RUST_BACKTRACE", request.param)
+    return request.param
+
+
+@pytest.fixture
+def panicking(backtrace: str | None, fresh_server: Callable[..., Server]) -> Server:
+    """A server with the test build."""
+    assert MODULE.is_file(), "no test build: run `cargo build --features inject-panic`"
+    return fresh_server({**AOF_CONFIG, "enable-module-command": "yes"}, module=MODULE)
+
+
+@pytest.fixture
+def connection(panicking: Server) -> RawConnection:
+    return panicking.raw_connection()
+
+
+def assert_guarded(reply: object) -> None:
+    assert isinstance(reply, hiredis.ReplyError), f"no panic, so not the test build? {reply!r}"
+    assert str(reply) == ERROR
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_panic_is_answered_with_an_error_and_a_line_in_the_log(
+    panicking: Server, connection: RawConnection, name: str
+) -> None:
+    pid, run_id = panicking.pid, panicking.info("server")["run_id"]
+    for _ in range(3):
+        assert_guarded(connection.call(*CALLS[name]))
+    assert "a command panicked; it was answered with an error" in panicking.log
+    # Where it was, by the module's own hook.
+    assert "src/host/command.rs" in panicking.log
+    assert panicking.is_alive and panicking.pid == pid
+    assert panicking.info("server")["run_id"] == run_id
+    assert connection.call(*GOOD)[:2] == [1, 9]
+
+
+def test_after_panics_every_key_can_be_read_written_and_deleted_and_nothing_was_propagated(
+    panicking: Server, connection: RawConnection
+) -> None:
+    assert connection.call("SET", TRIGGER, "value", "EX", 1000) == b"OK"
+    before = panicking.aof_commands(), connection.call("DUMP", TRIGGER), connection.call("PEXPIRETIME", TRIGGER)
+    for call in CALLS.values():
+        for _ in range(50):
+            assert_guarded(connection.call(*call))
+    assert (panicking.aof_commands(), connection.call("DUMP", TRIGGER), connection.call("PEXPIRETIME", TRIGGER)) == before
+    assert connection.call("APPEND", TRIGGER, "s") == 6
+    assert connection.call("DEL", TRIGGER) == 1
+    assert connection.call(*GOOD)[:2] == [1, 9]
+    assert connection.call("DEL", "good") == 1
+    assert connection.call("DBSIZE") == 0
+
+
+def test_a_panic_inside_a_transaction_fails_only_its_own_command(panicking: Server, connection: RawConnection) -> None:
+    assert connection.call("MULTI") == b"OK"
+    for call in (GOOD, CALLS["RL.TOKENBUCKET"], CALLS["RL.ALL"], GOOD, ("SET", "after", "1")):
+        assert connection.call(*call) in (b"QUEUED", "QUEUED")
+    first, panic, panic_of_all, second, last = connection.call("EXEC")
+    assert_guarded(panic)
+    assert_guarded(panic_of_all)
+    assert (first[:2], second[:2], last) == ([1, 9], [1, 8], b"OK")
+    assert panicking.is_alive
+
+
+def test_a_panic_inside_a_script_is_an_error_that_it_can_catch(panicking: Server, connection: RawConnection) -> None:
+    script = "local bad = redis.pcall(unpack(ARGV)); return {bad.err, redis.call('SET', 'after', '1').ok}"
+    message, ok = connection.call("EVAL", script, "0", *CALLS["RL.SLIDING"])
+    assert message.decode() in (ERROR, ERROR.removeprefix("ERR "))
+    assert ok == b"OK"
+    assert panicking.is_alive
+
+
+@pytest.mark.parametrize("command", ["RL.ALL", "RL.ALL_RO"])
+def test_a_panic_while_the_server_asks_for_the_keys_is_caught_too(
+    panicking: Server, connection: RawConnection, command: str
+) -> None:
+    panics = panicking.log.count("a command panicked")
+    reply = connection.call("COMMAND", "GETKEYS", *CALLS[command])
+    assert isinstance(reply, hiredis.ReplyError), reply
+    assert panicking.log.count("a command panicked") == panics + 1
+    # The server asks for the keys of a user with key patterns before it runs the command.
+    assert connection.call("ACL", "SETUSER", "limited", "on", "nopass", "~a", "+@all") == b"OK"
+    with panicking.raw_connection() as limited:
+        assert limited.call("AUTH", "limited", "any") == b"OK"
+        assert isinstance(limited.call(*CALLS[command]), hiredis.ReplyError)
+        assert limited.call("PING") in (b"PONG", "PONG")
+    assert panicking.is_alive
+
+
+def test_the_module_can_be_taken_out_and_put_back_after_a_panic(panicking: Server, connection: RawConnection) -> None:
+    for _ in range(3):
+        assert_guarded(connection.call(*CALLS["RL.TOKENBUCKET"]))
+        assert connection.call("MODULE", "UNLOAD", "rl") == b"OK"
+        assert connection.call("MODULE", "LOAD", str(MODULE)) == b"OK"
+    assert connection.call(*GOOD)[:2] == [1, 9]
+    assert panicking.is_alive
+
+
+def test_the_release_build_has_no_such_trigger(raw: RawConnection) -> None:
+    assert raw.call("RL.TOKENBUCKET", TRIGGER, "10", "1", "NOW", NOW_MS)[:2] == [1, 9]

@@ -1,0 +1,251 @@
+"""REFUND gives back what was taken and not used, and never more than that.
+
+RL_REFUND_CALLS sets how many random calls are run, RL_SEED which.
+"""
+
+import os
+import random
+from itertools import islice
+
+import pytest
+
+from harness import model, parity, state
+from harness.connection import RawConnection, Word
+from harness.model import KEPT, Model
+from harness.observed import ObservedServer
+from harness.parity import TODAY_MS, Call
+from harness.tally import Tally
+
+CALLS = int(os.environ.get("RL_REFUND_CALLS") or 20_000)
+CALLS_A_TRACE = 50
+TRACES_A_BATCH = 20
+KEY, OTHER_KEY = b"key", b"other"
+WINDOW_S = 60.0
+INDEX = TODAY_MS // 60_000
+NOW = ("NOW", TODAY_MS)
+TTL_MS = 5_000_000
+NO_TTL = -1
+
+BUCKET, SLIDING = ("RL.TOKENBUCKET", KEY, "10", "1"), ("RL.SLIDING", KEY, "10", "60")
+
+
+def bucket(tokens: float, last_ms: int = TODAY_MS) -> bytes:
+    return state.bucket_bytes(tokens, last_ms)
+
+
+def window(prev: float, curr: float, stored: int = INDEX, window_s: float = WINDOW_S) -> bytes:
+    return state.window_bytes(window_s, stored, prev, curr)
+
+
+#: The call, the state before it, the amount, the state after it, what remains, and whether it changed anything.
+REFUNDS: dict[str, tuple[tuple[Word, ...], bytes, str, bytes, int, bool]] = {
+    "a bucket gets back what is given": (BUCKET, bucket(2.5), "3", bucket(5.5), 5, True),
+    "a bucket is full at most": (BUCKET, bucket(8.0), "3", bucket(10.0), 10, True),
+    "a bucket is full at most of any amount": (BUCKET, bucket(0.0), "9007199254740992", bucket(10.0), 10, True),
+    "a fraction of a token": (BUCKET, bucket(0.25), "0.5", bucket(0.75), 0, True),
+    "a full bucket stays as it is": (BUCKET, bucket(10.0), "3", bucket(10.0), 10, False),
+    "nothing to a bucket": (BUCKET, bucket(4.0), "0", bucket(4.0), 4, False),
+    "a bucket is refilled first": (BUCKET, bucket(1.0, TODAY_MS - 2000), "3", bucket(6.0), 6, True),
+    "a bucket that is full after its refill": (BUCKET, bucket(9.0, TODAY_MS - 5000), "3", bucket(10.0), 10, False),
+    "nothing to a bucket that refills": (BUCKET, bucket(1.0, TODAY_MS - 2000), "0", bucket(3.0), 3, False),
+    "a bucket above a lowered capacity": (BUCKET, bucket(50.0), "1", bucket(10.0), 10, False),
+    "this window's count first": (SLIDING, window(4.0, 5.0), "3", window(4.0, 2.0), 4, True),
+    "then the one before": (SLIDING, window(4.0, 5.0), "7", window(2.0, 0.0), 8, True),
+    "neither count below 0": (SLIDING, window(4.0, 5.0), "10", window(0.0, 0.0), 10, True),
+    "neither count below 0 of any amount": (SLIDING, window(4.0, 5.0), "1e15", window(0.0, 0.0), 10, True),
+    "the window before alone": (SLIDING, window(4.0, 0.0), "1", window(3.0, 0.0), 7, True),
+    "a window of nothing": (SLIDING, window(0.0, 0.0), "3", window(0.0, 0.0), 10, False),
+    "nothing to a window": (SLIDING, window(4.0, 5.0), "0", window(4.0, 5.0), 1, False),
+    "a window is rolled over first": (SLIDING, window(9.0, 5.0, INDEX - 1), "2", window(3.0, 0.0), 7, True),
+    "a window long gone": (SLIDING, window(9.0, 5.0, INDEX - 2), "2", window(0.0, 0.0), 10, False),
+    "nothing to a window that is rolled over": (SLIDING, window(9.0, 5.0, INDEX - 1), "0", window(5.0, 0.0), 5, False),
+    "a window of another length": (SLIDING, window(9.0, 5.0, window_s=7.0), "2", window(0.0, 0.0), 10, False),
+}
+
+
+@pytest.mark.parametrize("ttl_ms", [TTL_MS, NO_TTL], ids=["with a ttl", "without a ttl"])
+@pytest.mark.parametrize("name", REFUNDS)
+def test_a_refund_is_clamped_and_propagated_if_and_only_if_it_changed_something(
+    observed: ObservedServer, name: str, ttl_ms: int
+) -> None:
+    call, before, amount, after, remaining, is_change = REFUNDS[name]
+    connection = observed.connection
+    connection.call("SET", KEY, before, *(("PX", ttl_ms) if ttl_ms != NO_TTL else ()))
+    observed.stream.commands()
+    traces = observed.traces()
+    reply = connection.call(*call, "REFUND", amount, *NOW)
+    assert (reply[0], reply[1], reply[3]) == (1, remaining, 0)
+    assert connection.call("GET", KEY) == after
+    propagated = observed.stream.commands()
+    if is_change:
+        deadline_ms = connection.call("PEXPIRETIME", KEY)
+        assert propagated == [[b"SET", KEY, after, b"PXAT", b"%d" % deadline_ms]]
+        assert observed.aof_commands()[-len(propagated) :] == propagated
+    else:
+        assert propagated == []
+        now = observed.traces()
+        # The stream's own sentinels move the replication offset.
+        assert (now.aof_bytes, now.changes_since_save) == (traces.aof_bytes, traces.changes_since_save)
+
+
+@pytest.mark.parametrize("amount", ["0", "1", "10", "9007199254740992"])
+@pytest.mark.parametrize("in_ms", [False, True], ids=["in seconds", "in ms"])
+@pytest.mark.parametrize("call", [BUCKET, SLIDING], ids=["bucket", "window"])
+def test_a_refund_to_a_missing_key_reports_a_fresh_limiter_and_leaves_no_trace(
+    observed: ObservedServer, call: tuple[Word, ...], in_ms: bool, amount: str
+) -> None:
+    before = observed.traces(KEY)
+    reply = observed.connection.call(*call, "REFUND", amount, *NOW, *["MS"] * in_ms)
+    now_s = TODAY_MS // 1000
+    reset = 0 if in_ms else now_s if call is BUCKET else now_s + 60
+    assert reply == [1, 10, reset, 0]
+    assert observed.traces(KEY) == before
+    assert before.key_count == 0
+
+
+@pytest.mark.parametrize("call", [BUCKET, SLIDING], ids=["bucket", "window"])
+def test_a_reservation_whose_rest_is_given_back_leaves_what_the_real_cost_would_have(
+    raw: RawConnection, call: tuple[Word, ...]
+) -> None:
+    raw.call(*call, "COST", "8", *NOW)
+    given_back = raw.call(*call, "REFUND", "5.5", *NOW)
+    reserved = raw.call("GET", KEY)
+    raw.call("DEL", KEY)
+    taken = raw.call(*call, "COST", "2.5", *NOW)
+    assert given_back == taken
+    assert raw.call("GET", KEY) == reserved
+
+
+@pytest.mark.parametrize(
+    ("call", "ttl_ms"),
+    [(BUCKET, 70_000), (SLIDING, 180_000), (("RL.TOKENBUCKET", KEY, "10", "0"), NO_TTL)],
+    ids=["bucket", "window", "bucket that never refills"],
+)
+def test_a_refund_sets_the_ttl_that_every_call_sets(raw: RawConnection, call: tuple[Word, ...], ttl_ms: int) -> None:
+    raw.call(*call, "COST", "8", *NOW)
+    raw.call("PEXPIRE", KEY, TTL_MS)
+    raw.call("MULTI")
+    for words in (("TIME",), (*call, "REFUND", "1", *NOW), ("PEXPIRETIME", KEY)):
+        raw.call(*words)
+    (seconds, microseconds), _, deadline_ms = raw.call("EXEC")
+    if ttl_ms == NO_TTL:
+        assert deadline_ms == NO_TTL
+    else:
+        now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+        # The two clocks of a server, that of TIME and that of a command, are read at two moments.
+        assert abs(deadline_ms - now_ms - ttl_ms) <= parity.TTL_TOLERANCE_MS
+
+
+# In RL.ALL
+
+ALL_OF_TWO = ("RL.ALL", "2", KEY, OTHER_KEY)
+GIVE_3 = {"bucket": ("TOKENBUCKET", "10", "1", "REFUND", "3"), "window": ("SLIDING", "10", "60", "REFUND", "3")}
+HELD = {"bucket": bucket(2.0), "window": window(4.0, 5.0)}
+GIVEN = {"bucket": bucket(5.0), "window": window(4.0, 2.0)}
+REMAINING = {"bucket": (2, 5), "window": (1, 4)}
+
+
+@pytest.mark.parametrize("kind", GIVE_3)
+def test_a_refund_in_all_takes_effect_where_all_allow(observed: ObservedServer, kind: str) -> None:
+    connection = observed.connection
+    connection.call("SET", KEY, HELD[kind], "PX", TTL_MS)
+    observed.stream.commands()
+    reply = connection.call(*ALL_OF_TWO, *GIVE_3[kind], "SLIDING", "5", "60", *NOW)
+    assert (reply[0], reply[1][:2], reply[2][:2]) == (1, [1, REMAINING[kind][1]], [1, 4])
+    assert connection.call("GET", KEY) == GIVEN[kind]
+    assert [command[:3] for command in observed.stream.commands()] == [
+        [b"SET", KEY, GIVEN[kind]],
+        [b"SET", OTHER_KEY, window(0.0, 1.0)],
+    ]
+
+
+@pytest.mark.parametrize("kind", GIVE_3)
+def test_a_refund_in_all_always_allows_but_leaves_no_trace_where_another_rule_denies(
+    observed: ObservedServer, kind: str
+) -> None:
+    connection = observed.connection
+    connection.call("SET", KEY, HELD[kind], "PX", TTL_MS)
+    before = observed.traces(KEY, OTHER_KEY)
+    reply = connection.call(*ALL_OF_TWO, *GIVE_3[kind], "SLIDING", "5", "60", "COST", "6", *NOW)
+    allowed, given, denied = reply
+    assert (allowed, denied[0]) == (0, 0)
+    assert (given[0], given[1], given[3]) == (1, REMAINING[kind][0], 0)
+    assert observed.traces(KEY, OTHER_KEY) == before
+
+
+def test_refunds_of_all_propagate_those_that_changed_something(observed: ObservedServer) -> None:
+    connection = observed.connection
+    connection.call("MSET", b"full", bucket(10.0), b"taken", bucket(1.0), b"empty", window(0.0, 0.0), b"used", window(0.0, 2.0))
+    observed.stream.commands()
+    keys = (b"full", b"missing", b"taken", b"empty", b"used")
+    rules = [GIVE_3[kind] for kind in ("bucket", "bucket", "bucket", "window", "window")]
+    reply = connection.call("RL.ALL", len(keys), *keys, *(word for rule in rules for word in rule), *NOW)
+    assert [reply[0], *(four[:2] for four in reply[1:])] == [1, [1, 10], [1, 10], [1, 4], [1, 10], [1, 10]]
+    assert [command[:3] for command in observed.stream.commands()] == [
+        [b"SET", b"taken", bucket(4.0)],
+        [b"SET", b"used", window(0.0, 0.0)],
+    ]
+    assert connection.call("EXISTS", b"missing") == 0
+
+
+# Random traces
+
+
+def words_of(rng: random.Random, key: str, call: Call) -> list[Word]:
+    """The call, every other time as a refund and now and then in ms."""
+    words = call.module_words(key)
+    if rng.random() < 0.5:
+        words[words.index("COST")] = "REFUND"
+    return words + ["MS"] * (rng.random() < 0.2)
+
+
+def is_propagated(limiters: Model, words: list[Word]) -> bool:
+    """Section 5, by the model's state before the call."""
+    name, key, first, second, keyword, amount, _, now_ms = words[:8]
+    rule = model.ALGORITHMS[str(name).removeprefix("RL.")](float(first), float(second))
+    held = limiters.limiters.get(str(key).encode())
+    decision = rule.decide(held, model.Request(float(amount), keyword == "REFUND"), int(now_ms))
+    if keyword == "REFUND":
+        return held is not None and decision.state != rule.as_of(held, int(now_ms))
+    return decision.allowed or (held is None and decision.state is not None)
+
+
+def bytes_of(held: state.Bucket | state.Window) -> bytes:
+    return state.bucket_bytes(*held) if isinstance(held, state.Bucket) else state.window_bytes(*held)
+
+
+def test_random_traces_of_taking_and_giving_back_are_answered_stored_and_propagated_as_the_model_says(
+    observed: ObservedServer, rng: random.Random, seed: str, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "MOST_WINDOWS", 40)
+    traces = (parity.random_trace(rng, CALLS_A_TRACE) for _ in range(CALLS // CALLS_A_TRACE))
+    propagated = refunds = 0
+    while batch := list(islice(traces, TRACES_A_BATCH)):
+        observed.connection.call("FLUSHALL")
+        observed.stream.commands()
+        limiters = Model()
+        calls = [words_of(rng, f"k{number}", call) for number, trace in enumerate(batch) for call in trace]
+        replies = observed.connection.call_all(calls)
+        stream = []
+        for words, reply in zip(calls, replies):
+            will_propagate = is_propagated(limiters, words)
+            try:
+                expected = limiters.call(*map(str, words))
+            except model.BeyondTheModel:
+                expected = reply
+            if expected[:3] != reply[:3] or "MS" not in words:
+                assert reply == expected, f"{words}: {reply}, model {expected}"
+            key = str(words[1]).encode()
+            if will_propagate:
+                has_ttl = limiters.ttl_s not in (None, KEPT)
+                stream.append([b"SET", key, bytes_of(limiters.limiters[key]), *[b"PXAT"] * has_ttl])
+            refunds += words[4] == "REFUND"
+        assert [command[:4] for command in observed.stream.commands()] == stream
+        keys = sorted(limiters.limiters)
+        held = observed.connection.call("MGET", *keys)
+        assert held == [bytes_of(limiters.limiters[key]) for key in keys]
+        propagated += len(stream)
+    assert propagated and refunds
+    tally.add("refunds", refunds, "refunds among", seed=seed)
+    tally.add("refunds", CALLS, "calls as the model says")
+    tally.add("refunds", propagated, "SETs propagated")
