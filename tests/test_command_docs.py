@@ -1,0 +1,161 @@
+"""COMMAND DOCS and COMMAND INFO describe each of the six commands, so that clients can check calls and show hints."""
+
+import hiredis
+import pytest
+
+from harness.connection import RawConnection
+
+SINCE = b"0.1.0"
+
+#: An argument as (name, type, keyword, flags, parts).
+Argument = tuple[str, str, str | None, frozenset[str], tuple]
+
+
+def argument(name: str, kind: str, token: str | None = None, flags: str = "", parts: tuple = ()) -> Argument:
+    return name, kind, token, frozenset(flags.split()), parts
+
+
+KEY = argument("key", "key")
+KEYS = argument("key", "key", flags="multiple")
+NUMKEYS = argument("numkeys", "integer")
+CAPACITY, REFILL_RATE = argument("capacity", "double"), argument("refill_rate", "double")
+LIMIT, WINDOW = argument("limit", "double"), argument("window", "double")
+OPTIONAL_COST = argument("cost", "double", "COST", "optional")
+COST_OR_REFUND = argument(
+    "request",
+    "oneof",
+    flags="optional",
+    parts=(argument("cost", "double", "COST"), argument("amount", "double", "REFUND")),
+)
+NOW = argument("unix_ms", "unix-time", "NOW", "optional")
+MS = argument("ms", "pure-token", "MS", "optional")
+ALGORITHM = argument(
+    "algorithm",
+    "oneof",
+    parts=(
+        argument("token_bucket", "block", "TOKENBUCKET", parts=(CAPACITY, REFILL_RATE)),
+        argument("sliding", "block", "SLIDING", parts=(LIMIT, WINDOW)),
+    ),
+)
+RULES = argument("rule", "block", flags="multiple", parts=(ALGORITHM, COST_OR_REFUND))
+PREVIEW_RULES = argument("rule", "block", flags="multiple", parts=(ALGORITHM, OPTIONAL_COST))
+
+ARGUMENTS: dict[str, tuple[Argument, ...]] = {
+    "RL.TOKENBUCKET": (KEY, CAPACITY, REFILL_RATE, COST_OR_REFUND, NOW, MS),
+    "RL.TOKENBUCKET_RO": (KEY, CAPACITY, REFILL_RATE, OPTIONAL_COST, NOW, MS),
+    "RL.SLIDING": (KEY, LIMIT, WINDOW, COST_OR_REFUND, NOW, MS),
+    "RL.SLIDING_RO": (KEY, LIMIT, WINDOW, OPTIONAL_COST, NOW, MS),
+    "RL.ALL": (NUMKEYS, KEYS, RULES, NOW, MS),
+    "RL.ALL_RO": (NUMKEYS, KEYS, PREVIEW_RULES, NOW, MS),
+}
+COMMANDS = list(ARGUMENTS)
+#: The command's name, its key or numkeys with a key, and one rule without its options.
+LEAST_WORDS = {command: 6 if command.startswith("RL.ALL") else 4 for command in COMMANDS}
+COMPLEXITY = {
+    command: b"O(N*log(N)) where N is the number of keys." if command.startswith("RL.ALL") else b"O(1)"
+    for command in COMMANDS
+}
+
+
+def is_preview(command: str) -> bool:
+    return command.endswith("_RO")
+
+
+def is_all(command: str) -> bool:
+    return command.startswith("RL.ALL")
+
+
+def pairs(flat: list) -> dict:
+    """A RESP2 map."""
+    return dict(zip(flat[::2], flat[1::2]))
+
+
+def command_info(raw: RawConnection, command: str) -> list:
+    (info,) = raw.call("COMMAND", "INFO", command)
+    assert info is not None, f"no {command}"
+    return info
+
+
+def command_docs(raw: RawConnection, command: str) -> dict:
+    ((name, docs),) = pairs(raw.call("COMMAND", "DOCS", command)).items()
+    assert name.decode().upper() == command
+    return pairs(docs)
+
+
+def documented(flat: list) -> Argument:
+    fields = pairs(flat)
+    token = fields.get(b"token")
+    return (
+        fields[b"name"].decode(),
+        fields[b"type"].decode(),
+        token.decode() if token else None,
+        frozenset(flag.decode() for flag in fields.get(b"flags", [])),
+        tuple(documented(part) for part in fields.get(b"arguments", [])),
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_arguments_are_documented_with_their_keywords_choices_and_repeated_rules(
+    raw: RawConnection, command: str
+) -> None:
+    assert tuple(map(documented, command_docs(raw, command)[b"arguments"])) == ARGUMENTS[command]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_only_the_key_refers_to_the_key_spec(raw: RawConnection, command: str) -> None:
+    arguments = [pairs(flat) for flat in command_docs(raw, command)[b"arguments"]]
+    indices = {fields[b"name"]: fields[b"key_spec_index"] for fields in arguments if b"key_spec_index" in fields}
+    assert indices == {b"key": 0}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_summary_since_complexity_and_module_are_documented(raw: RawConnection, command: str) -> None:
+    docs = command_docs(raw, command)
+    assert docs[b"since"] == SINCE
+    assert docs[b"complexity"] == COMPLEXITY[command]
+    assert docs[b"module"] == b"rl"
+    summary = docs[b"summary"].decode()
+    assert summary[0].isupper() and summary.endswith(".") and "\n" not in summary
+
+
+def test_each_command_has_a_summary_of_its_own_and_a_previews_names_the_command_that_it_previews(
+    raw: RawConnection,
+) -> None:
+    summaries = {command: command_docs(raw, command)[b"summary"].decode() for command in COMMANDS}
+    assert len(set(summaries.values())) == len(COMMANDS)
+    for command in filter(is_preview, COMMANDS):
+        assert f"what {command.removesuffix('_RO')} would" in summaries[command]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_arity_is_that_of_the_shortest_call_which_is_accepted_and_none_shorter(
+    raw: RawConnection, command: str
+) -> None:
+    assert command_info(raw, command)[1] == -LEAST_WORDS[command]
+    shortest = (command, 1, "k", "SLIDING", "10", "60") if is_all(command) else (command, "k", "10", "60")
+    assert len(shortest) == LEAST_WORDS[command]
+    assert isinstance(raw.call(*shortest), list)
+    for count in range(1, len(shortest)):
+        reply = raw.call(*shortest[:count])
+        assert isinstance(reply, hiredis.ReplyError) and "wrong number of arguments" in str(reply)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_flags_are_those_of_a_fast_command_that_reads_or_that_writes(raw: RawConnection, command: str) -> None:
+    flags = {flag.decode() for flag in command_info(raw, command)[2]}
+    expected = {"module", "fast"} | ({"readonly"} if is_preview(command) else {"write", "denyoom"})
+    # Without it a cluster would not look at the keys of a call with a number of them.
+    assert flags == expected | ({"movablekeys"} if is_all(command) else set())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_key_spec_says_where_the_keys_are_and_what_is_done_to_them(raw: RawConnection, command: str) -> None:
+    (spec,) = (pairs(spec) for spec in command_info(raw, command)[8])
+    expected = {b"RO", b"access"} if is_preview(command) else {b"RW", b"access", b"update"}
+    assert set(spec[b"flags"]) == expected
+    begin, find = pairs(spec[b"begin_search"]), pairs(spec[b"find_keys"])
+    assert (begin[b"type"], pairs(begin[b"spec"])) == (b"index", {b"index": 1})
+    if is_all(command):
+        assert (find[b"type"], pairs(find[b"spec"])) == (b"keynum", {b"keynumidx": 0, b"firstkey": 1, b"keystep": 1})
+    else:
+        assert (find[b"type"], pairs(find[b"spec"])) == (b"range", {b"lastkey": 0, b"keystep": 1, b"limit": 0})
