@@ -1,14 +1,15 @@
-//! RL.TOKENBUCKET and RL.TOKENBUCKET_RO (design sections 1, 2 and 6).
+//! RL.TOKENBUCKET and RL.TOKENBUCKET_RO (design sections 1, 2 and 6), and with them the way of a call
+//! that has one rule, which RL.SLIDING takes too.
 
 use super::arguments::{CAPACITY, COST, COST_OR_REFUND, KEY, MS, NOW, REFILL_RATE};
 use super::error::Error;
-use super::steps::{carry_out, outcome, stored_state};
-use super::syntax::{SingleCall, single, single_preview};
+use super::steps::{ScriptState, carry_out, outcome, stored_state};
+use super::syntax::{RuleSyntax, SingleCall, single, single_preview};
 use crate::host::{
     Arguments, Command, CommandInfo, Context, Counters, KeyAccess, KeyPositions, Outcome,
 };
 use crate::limiter::codec::Stored;
-use crate::limiter::{BucketLevel, TokenBucket, decide};
+use crate::limiter::{TokenBucket, decide};
 
 /// Takes tokens from a bucket, or gives some back.
 pub struct TokenBucketCommand;
@@ -32,17 +33,7 @@ impl Command for TokenBucketCommand {
     }
 
     fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<Outcome, Error> {
-        let call: SingleCall<TokenBucket> = single(arguments.words_from(2))?;
-        let server_now_ms = context.now_ms();
-        let now_ms = call.options.now_ms.unwrap_or(server_now_ms);
-        let mut key = context.open_for_writing(arguments.key(1));
-        let stored = stored_state(key.value(BucketLevel::LEN))?;
-        let decision = decide(call.rule, call.request, stored, now_ms);
-        carry_out(&decision, &mut key, server_now_ms);
-        let outcome = outcome(&decision);
-        context.publish(key.close(), outcome);
-        context.reply_integers(&call.options.unit.reply(decision.carried_out()));
-        Ok(outcome)
+        call_with_rule::<TokenBucket>(context, arguments)
     }
 }
 
@@ -65,12 +56,41 @@ impl Command for TokenBucketPreview {
     }
 
     fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<Outcome, Error> {
-        let call: SingleCall<TokenBucket> = single_preview(arguments.words_from(2))?;
-        let now_ms = call.options.now_ms.unwrap_or_else(|| context.now_ms());
-        let key = context.open_for_reading(arguments.key(1));
-        let stored = stored_state(key.value(BucketLevel::LEN))?;
-        let decision = decide(call.rule, call.request, stored, now_ms);
-        context.reply_integers(&call.options.unit.reply(decision.previewed()));
-        Ok(outcome(&decision))
+        preview_with_rule::<TokenBucket>(context, arguments)
     }
+}
+
+/// Parse, open, decide, store and propagate, publish, reply: a call of RL.TOKENBUCKET or RL.SLIDING.
+pub fn call_with_rule<L>(context: Context<'_>, arguments: Arguments<'_>) -> Result<Outcome, Error>
+where
+    L: RuleSyntax<State: ScriptState>,
+{
+    let call: SingleCall<L> = single(arguments.words_from(2))?;
+    let server_now_ms = context.now_ms();
+    let now_ms = call.options.now_ms.unwrap_or(server_now_ms);
+    let mut key = context.open_for_writing(arguments.key(1));
+    let stored = stored_state(key.value(L::State::LEN))?;
+    let decision = decide(call.rule, call.request, stored, now_ms);
+    carry_out(&decision, &mut key, server_now_ms);
+    let outcome = outcome(&decision);
+    context.publish(key.close(), outcome);
+    context.reply_integers(&call.options.unit.reply(decision.carried_out()));
+    Ok(outcome)
+}
+
+/// Parse, open, decide, reply: a call of RL.TOKENBUCKET_RO or RL.SLIDING_RO.
+pub fn preview_with_rule<L>(
+    context: Context<'_>,
+    arguments: Arguments<'_>,
+) -> Result<Outcome, Error>
+where
+    L: RuleSyntax<State: ScriptState>,
+{
+    let call: SingleCall<L> = single_preview(arguments.words_from(2))?;
+    let now_ms = call.options.now_ms.unwrap_or_else(|| context.now_ms());
+    let key = context.open_for_reading(arguments.key(1));
+    let stored = stored_state(key.value(L::State::LEN))?;
+    let decision = decide(call.rule, call.request, stored, now_ms);
+    context.reply_integers(&call.options.unit.reply(decision.previewed()));
+    Ok(outcome(&decision))
 }
