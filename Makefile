@@ -10,6 +10,7 @@ LIBRARY := libredis_rl.$(if $(filter Darwin,$(shell uname -s)),dylib,so)
 MODULE := $(CURDIR)/target/release/$(LIBRARY)
 # Where `make install` puts the library; the server reads it by full path.
 MODULE_FOLDER ?= /usr/lib/redis/modules
+BENCH := CARGO_TARGET_DIR=target/bench-build cargo run --quiet --release --locked --manifest-path benches/Cargo.toml
 PYTHON := .venv/bin/python
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
@@ -47,6 +48,7 @@ test-matrix: build $(PYTHON) ## run the core tests on each server that can be ha
 .PHONY: lint
 lint: setup ## check format and lints
 	cargo fmt --all --check
+	cargo fmt --manifest-path benches/Cargo.toml --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 .PHONY: demo
@@ -55,7 +57,11 @@ demo: build $(PYTHON) ## show the race that this exists for, in under a minute
 
 .PHONY: bench
 bench: build ## measure, and write docs/benchmarks.md with its charts
-	cargo run --release --locked --manifest-path benches/Cargo.toml
+	$(BENCH)
+
+.PHONY: check-instructions
+check-instructions: build ## compare the instructions of a call with the committed figures
+	$(BENCH) -- instructions --check
 
 .PHONY: fuzz
 fuzz: setup ## fuzz the argument parser and the state codec (FUZZ_SECONDS=60 each)

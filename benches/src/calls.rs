@@ -1,0 +1,260 @@
+//! The calls that are measured, and what must be in the server before they are.
+
+use crate::Result;
+use crate::resp::{Client, encode};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The mark in a command line that a key's number replaces.
+const KEY_MARK: &str = "{key}";
+
+/// Digits of a key's number: always as many, so that every key is as long as any other.
+const KEY_DIGITS: usize = 8;
+
+/// A command with holes for the numbers of its keys.
+#[derive(Clone, PartialEq)]
+pub struct Template {
+    bytes: Vec<u8>,
+    /// Where the digits stand.
+    holes: Vec<usize>,
+}
+
+impl Template {
+    /// Words separated by blanks; `{key}` stands for a key's number.
+    pub fn new(line: &str) -> Self {
+        let digits = "#".repeat(KEY_DIGITS);
+        let line = line.replace(KEY_MARK, &digits);
+        let words: Vec<&[u8]> = line.split_whitespace().map(str::as_bytes).collect();
+        let bytes = encode(&words);
+        let holes = bytes
+            .windows(KEY_DIGITS)
+            .enumerate()
+            .filter(|(_, window)| *window == digits.as_bytes())
+            .map(|(at, _)| at)
+            .collect();
+        Self { bytes, holes }
+    }
+
+    /// Appends the command for key number `key`.
+    pub fn append(&self, key: u32, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.bytes);
+        for hole in &self.holes {
+            let mut rest = key;
+            for digit in out[start + hole..][..KEY_DIGITS].iter_mut().rev() {
+                *digit = b'0' + (rest % 10) as u8;
+                rest /= 10;
+            }
+        }
+    }
+}
+
+/// What a call is for in the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Subject {
+    Ping,
+    Set,
+    Incr,
+    Get,
+    BucketAllowed,
+    BucketDenied,
+    BucketDeniedMs,
+    BucketPreview,
+    SlidingAllowed,
+    SlidingDenied,
+    SlidingDeniedMs,
+    SlidingPreview,
+    All,
+    BucketScript,
+    SlidingScript,
+    /// Another module's command: its place in BENCH_PEERS.
+    Peer(usize),
+}
+
+/// A call that is measured.
+#[derive(Clone)]
+pub struct Call {
+    pub subject: Subject,
+    /// As the report names it.
+    pub title: String,
+    /// As INFO commandstats names it.
+    pub counted_as: String,
+    pub template: Template,
+    /// What is called once for each key beforehand; the call itself if nothing else is said.
+    pub preparation: Template,
+}
+
+impl Call {
+    fn new(subject: Subject, title: &str, line: &str, preparation: &str) -> Self {
+        let name = line.split_whitespace().next().unwrap_or_default();
+        Self {
+            subject,
+            title: title.to_owned(),
+            counted_as: name.to_ascii_lowercase(),
+            template: Template::new(line),
+            preparation: Template::new(preparation),
+        }
+    }
+}
+
+/// The scripts that the module is compared with, loaded into a server.
+pub struct Scripts {
+    token_bucket: String,
+    sliding_window: String,
+}
+
+impl Scripts {
+    pub fn load(client: &mut Client) -> Result<Self> {
+        let mut load = |text| client.call(&["SCRIPT", "LOAD", text])?.text();
+        Ok(Self {
+            token_bucket: load(include_str!("../../lua-reference/token_bucket.lua"))?,
+            sliding_window: load(include_str!("../../lua-reference/sliding_window.lua"))?,
+        })
+    }
+
+    pub fn token_bucket_line(&self, key: &str) -> String {
+        let now_ms = since_epoch_s() * 1000;
+        format!(
+            "EVALSHA {} 1 {key} {ROOMY_BUCKET} {now_ms} 1",
+            self.token_bucket
+        )
+    }
+
+    pub fn sliding_window_line(&self, key: &str) -> String {
+        let now_s = since_epoch_s();
+        format!(
+            "EVALSHA {} 3 {key}:c {key}:p {key}:i {ROOMY_WINDOW} {now_s} 1",
+            self.sliding_window
+        )
+    }
+}
+
+fn since_epoch_s() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+/// Capacity and refill rate that no run can exhaust.
+pub const ROOMY_BUCKET: &str = "1000000 1000000";
+
+/// Limit and window that no run can exhaust.
+pub const ROOMY_WINDOW: &str = "1000000000 60";
+
+/// Capacity and refill rate of a bucket that the preparation empties for hours.
+pub const TIGHT_BUCKET: &str = "1 0.0001";
+
+/// Limit and window that the preparation exhausts for a day.
+pub const TIGHT_WINDOW: &str = "1 86400";
+
+/// The built-in command that everything is compared with: a lookup, a write of 16 bytes, a ttl.
+pub const SET_LINE: &str = "SET set:{key} 0123456789abcdef PX 3600000";
+
+/// The calls of the module and of the server itself.
+pub fn calls_of_the_module() -> Vec<Call> {
+    let bucket = format!("RL.TOKENBUCKET bucket:{{key}} {ROOMY_BUCKET}");
+    let empty_bucket = format!("RL.TOKENBUCKET empty:{{key}} {TIGHT_BUCKET}");
+    let window = format!("RL.SLIDING window:{{key}} {ROOMY_WINDOW}");
+    let full_window = format!("RL.SLIDING full:{{key}} {TIGHT_WINDOW}");
+    let all = format!(
+        "RL.ALL 2 first:{{key}} second:{{key}} TOKENBUCKET {ROOMY_BUCKET} SLIDING {ROOMY_WINDOW}"
+    );
+    [
+        (Subject::Set, "SET .. PX", SET_LINE.to_owned(), None),
+        (Subject::Incr, "INCR", "INCR incr:{key}".to_owned(), None),
+        (
+            Subject::Get,
+            "GET",
+            "GET set:{key}".to_owned(),
+            Some(SET_LINE.to_owned()),
+        ),
+        (
+            Subject::BucketAllowed,
+            "RL.TOKENBUCKET allowed",
+            bucket.clone(),
+            None,
+        ),
+        (
+            Subject::BucketDenied,
+            "RL.TOKENBUCKET denied",
+            empty_bucket.clone(),
+            None,
+        ),
+        (
+            Subject::BucketDeniedMs,
+            "RL.TOKENBUCKET denied, MS",
+            format!("{empty_bucket} MS"),
+            Some(empty_bucket),
+        ),
+        (
+            Subject::BucketPreview,
+            "RL.TOKENBUCKET_RO",
+            bucket.replace("BUCKET ", "BUCKET_RO "),
+            Some(bucket),
+        ),
+        (
+            Subject::SlidingAllowed,
+            "RL.SLIDING allowed",
+            window.clone(),
+            None,
+        ),
+        (
+            Subject::SlidingDenied,
+            "RL.SLIDING denied",
+            full_window.clone(),
+            None,
+        ),
+        (
+            Subject::SlidingDeniedMs,
+            "RL.SLIDING denied, MS",
+            format!("{full_window} MS"),
+            Some(full_window),
+        ),
+        (
+            Subject::SlidingPreview,
+            "RL.SLIDING_RO",
+            window.replace("SLIDING ", "SLIDING_RO "),
+            Some(window),
+        ),
+        (Subject::All, "RL.ALL of two, allowed", all, None),
+    ]
+    .into_iter()
+    .map(|(subject, title, line, preparation)| {
+        Call::new(subject, title, &line, preparation.as_ref().unwrap_or(&line))
+    })
+    .collect()
+}
+
+/// The scripts by EVALSHA.
+pub fn calls_of_the_scripts(scripts: &Scripts) -> Vec<Call> {
+    let bucket = scripts.token_bucket_line("hash:{key}");
+    let window = scripts.sliding_window_line("strings:{key}");
+    vec![
+        Call::new(
+            Subject::BucketScript,
+            "EVALSHA token bucket",
+            &bucket,
+            &bucket,
+        ),
+        Call::new(
+            Subject::SlidingScript,
+            "EVALSHA sliding window",
+            &window,
+            &window,
+        ),
+    ]
+}
+
+/// A command of another module.
+pub fn call_of_a_peer(place: usize, line: &str) -> Call {
+    Call::new(Subject::Peer(place), line, line, line)
+}
+
+/// What a round trip costs without any work.
+pub fn ping() -> Call {
+    Call::new(Subject::Ping, "PING", "PING", "PING")
+}
+
+/// A call that is not in the common table.
+pub fn other_call(subject: Subject, title: &str, line: &str) -> Call {
+    Call::new(subject, title, line, line)
+}
