@@ -1,9 +1,23 @@
 """COMMAND DOCS and COMMAND INFO describe each of the six commands, so that clients can check calls and show hints."""
 
+import fcntl
+import os
+import pty
+import re
+import select
+import shutil
+import struct
+import subprocess
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import hiredis
 import pytest
 
 from harness.connection import RawConnection
+from harness.server import Server, server_executable
 
 SINCE = b"0.1.0"
 
@@ -159,3 +173,93 @@ def test_the_key_spec_says_where_the_keys_are_and_what_is_done_to_them(raw: RawC
         assert (find[b"type"], pairs(find[b"spec"])) == (b"keynum", {b"keynumidx": 0, b"firstkey": 1, b"keystep": 1})
     else:
         assert (find[b"type"], pairs(find[b"spec"])) == (b"range", {b"lastkey": 0, b"keystep": 1, b"limit": 0})
+
+
+# Hints while typing
+
+HINTS: dict[str, str] = {
+    "RL.TOKENBUCKET ": "key capacity refill_rate [COST cost|REFUND amount] [NOW unix_ms] [MS]",
+    "RL.TOKENBUCKET_RO ": "key capacity refill_rate [COST cost] [NOW unix_ms] [MS]",
+    "RL.SLIDING k ": "limit window [COST cost|REFUND amount] [NOW unix_ms] [MS]",
+    "RL.SLIDING_RO k 10 ": "window [COST cost] [NOW unix_ms] [MS]",
+    "RL.ALL ": (
+        "numkeys key [key ...] "
+        "TOKENBUCKET capacity refill_rate|SLIDING limit window [COST cost|REFUND amount] "
+        "[TOKENBUCKET capacity refill_rate|SLIDING limit window [COST cost|REFUND amount] ...] "
+        "[NOW unix_ms] [MS]"
+    ),
+    "RL.ALL_RO ": (
+        "numkeys key [key ...] "
+        "TOKENBUCKET capacity refill_rate|SLIDING limit window [COST cost] "
+        "[TOKENBUCKET capacity refill_rate|SLIDING limit window [COST cost] ...] "
+        "[NOW unix_ms] [MS]"
+    ),
+}
+READ_BYTES = 1 << 16
+ANSWER_TIMEOUT_S = 20
+# Wide enough for a hint on one line.
+ROWS, COLUMNS = 50, 500
+CLEAR_LINE = b"\x15"
+#: Colours and movements of a terminal.
+ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+FIRST_WITH_HINTS_OF_MODULES = 7
+
+
+def cli_executable() -> str | None:
+    """The redis-cli of the server under test, or the one in the path."""
+    beside = Path(server_executable()).with_name("cli")
+    return str(beside) if beside.is_file() else shutil.which("redis-cli")
+
+
+class Terminal:
+    """A program that believes that somebody types."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.shown = ""
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._descriptor, keys)
+
+    def shows(self, text: str) -> bool:
+        """Whether it shows the text, at last."""
+        while text not in ESCAPES.sub("", self.shown):
+            ready, _, _ = select.select([self._descriptor], [], [], ANSWER_TIMEOUT_S)
+            if not ready:
+                return False
+            self.shown += os.read(self._descriptor, READ_BYTES).decode(errors="replace")
+        return True
+
+
+@contextmanager
+def typing_in(*command: str) -> Iterator[Terminal]:
+    mine, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    # A terminal that can place its cursor, without anyone's settings or history.
+    environment = {"TERM": "xterm", "HOME": os.devnull, "PATH": os.environ["PATH"]}
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+    )
+    os.close(theirs)
+    try:
+        yield Terminal(mine)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(mine)
+
+
+def test_redis_cli_shows_what_may_follow_while_one_types(server: Server) -> None:
+    cli = cli_executable()
+    if cli is None:
+        pytest.skip("no redis-cli")
+    version = subprocess.run([cli, "--version"], capture_output=True, text=True, check=True).stdout
+    major = int(re.search(r"(\d+)\.\d+", version)[1])
+    if major < FIRST_WITH_HINTS_OF_MODULES:
+        pytest.skip(f"no hints for the commands of modules: {version}")
+    with typing_in(cli, "-p", str(server.port)) as terminal:
+        assert terminal.shows("> "), terminal.shown
+        for typed, hint in HINTS.items():
+            terminal.shown = ""
+            terminal.type(CLEAR_LINE + typed.encode())
+            assert terminal.shows(f"> {typed}{hint}\r"), f"{typed!r}: {terminal.shown}"

@@ -248,7 +248,9 @@ def test_on_a_replica_a_key_past_its_deadline_is_a_missing_one_before_the_primar
 
 
 @pytest.mark.parametrize("algorithm", RULES)
-def test_a_user_who_may_only_read_gets_the_answers_that_everybody_gets(raw: RawConnection, server: Server, algorithm: str) -> None:
+def test_a_user_who_may_only_read_gets_the_answers_that_everybody_gets(
+    raw: RawConnection, server: Server, algorithm: str
+) -> None:
     """What such a user may call is told by test_acl.py."""
     # Redis before 7.2 has no categories for the commands of modules.
     has_categories = b"rl.all_ro" in raw.call("ACL", "CAT", "read")

@@ -165,7 +165,8 @@ impl Limiter for SlidingWindow {
     /// * the one of `now_ms` and, where time went back before the stored window, the one after it.
     ///   Every window from there up to the stored one has the same counters, and, being as many
     ///   milliseconds long, the same weights: if the first whole one has no room, none has. (Where
-    ///   windows are not whole milliseconds, a later one may have it a rounding error sooner.);
+    ///   windows are not whole milliseconds, or so few that rounding moves the edge of some of them, a
+    ///   later one may have it sooner: the time is then sufficient and not the least.);
     /// * the stored one, and the one after it, where `current` has become the previous counter;
     /// * the second one after it, where nothing is counted any more.
     fn retry_after_ms(self, left: WindowCounters, cost: f64, now_ms: i64) -> i64 {
