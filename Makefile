@@ -27,7 +27,7 @@ run: build ## start a server with the module in the foreground (PORT=6379 REDIS_
 	  '  redis-cli -p $(PORT) RL.TOKENBUCKET user:42 5 0.5' \
 	  '  redis-cli -p $(PORT) RL.SLIDING user:42:minute 100 60 MS' \
 	  '  redis-cli -p $(PORT) RL.ALL 2 a:{42} b:{42} TOKENBUCKET 10 1 SLIDING 100 60'
-	exec $(REDIS_SERVER) --bind 127.0.0.1 --port $(PORT) --loadmodule $(MODULE)
+	exec $(REDIS_SERVER) --bind 127.0.0.1 --port $(PORT) --dir target --loadmodule $(MODULE)
 
 .PHONY: build
 build: setup ## build the module: target/release/libredis_rl.so
