@@ -9,7 +9,7 @@ import pytest
 
 from harness import state
 from harness.connection import RawConnection, Word
-from harness.model import Model
+from harness.model import ALGORITHMS, Model, State
 from harness.observed import AOF_CONFIG
 from harness.server import Server, wait_until
 
@@ -33,7 +33,7 @@ Limiter = tuple[object, object]
 """The value of a key and its deadline."""
 
 
-def value_of(limiter: state.Bucket | state.Window | None) -> bytes | None:
+def value_of(limiter: State) -> bytes | None:
     if limiter is None:
         return None
     return state.bucket_bytes(*limiter) if isinstance(limiter, state.Bucket) else state.window_bytes(*limiter)
@@ -75,12 +75,24 @@ class Caller:
         assert reply == expected, (call, reply, expected)
         self.in_flight = None
         after = self.model.limiters.get(self.key)
-        # A refund that changed nothing but the time of the last refill propagates nothing.
-        if expected[0] == 1 and not ("REFUND" in call and is_the_same_quota(self.rule, before, after, self.now_ms)):
+        if expected[0] == 1 and not ("REFUND" in call and self.is_no_change(before, after)):
             self.allowed += 1
             self.durable, self.deadline_ms = value_of(after), None
         elif before is None and after is not None:
             self.durable, self.deadline_ms = value_of(after), None
+
+    def is_no_change(self, before: State, after: State) -> bool:
+        """Whether a refund gave nothing back, which propagates nothing."""
+        command, parameters = self.rule
+        rule = ALGORITHMS[command.removeprefix("RL.")](*map(float, parameters))
+        return before is None or after == rule.as_of(before, self.now_ms)
+
+    def note_deadline(self, connection: RawConnection) -> None:
+        """Reads the deadline that the last call left, if it is one that is to last."""
+        value, deadline_ms = look(connection, self.key)
+        if self.deadline_ms is None and self.durable is not None:
+            assert value == self.durable
+            self.deadline_ms = deadline_ms
 
     def run(self, server: Server, acknowledged: Callable[[], None]) -> None:
         try:
@@ -89,9 +101,7 @@ class Caller:
                     call = self.next_call()
                     self.in_flight = call
                     self.acknowledge(call, connection.call(*call))
-                    value, deadline_ms = look(connection, self.key)
-                    if value == self.durable and self.deadline_ms is None:
-                        self.deadline_ms = deadline_ms
+                    self.note_deadline(connection)
                     acknowledged()
         except OSError:
             pass  # the crash
@@ -102,19 +112,14 @@ class Caller:
         assert self.failure is None, self.failure
         value, deadline_ms = look(connection, self.key)
         if value == self.durable:
-            if self.deadline_ms is not None:
-                assert deadline_ms == self.deadline_ms
+            assert self.deadline_ms in (None, deadline_ms)
+            self.deadline_ms = deadline_ms
             return
         # The one call that nobody answered may have been made all the same.
         assert self.in_flight is not None, (value, self.durable)
         self.model.call(*self.in_flight)
         self.durable, self.deadline_ms = value_of(self.model.limiters[self.key]), deadline_ms
         assert value == self.durable
-
-
-def is_the_same_quota(rule: tuple[str, tuple[str, ...]], before: object, after: object, now_ms: int) -> bool:
-    """Whether a refund left what was there: as stored, or nothing but a full bucket's time of refill."""
-    return before == after
 
 
 def crash_under_load(server: Server, callers: list[Caller]) -> None:
@@ -153,9 +158,7 @@ def test_after_sigkill_under_load_no_acknowledged_allow_is_forgotten_and_decisio
                 for _ in range(CALLS_AFTER):
                     call = caller.next_call()
                     caller.acknowledge(call, connection.call(*call))
-                    value, deadline_ms = look(connection, caller.key)
-                    if value == caller.durable and caller.deadline_ms is None:
-                        caller.deadline_ms = deadline_ms
+                    caller.note_deadline(connection)
 
 
 def persistence(server: Server, *fields: str) -> list[str]:

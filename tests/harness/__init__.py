@@ -3,6 +3,8 @@
 server.py       a redis-server of one's own: start, stop, kill, restart, AOF, log
 connection.py   RESP as it goes over the wire
 replica.py      the replication stream, as a replica without the module receives it
+sentinel.py     a Sentinel that watches a master
+cluster.py      three masters and a replica of each
 state.py        the bytes of a limiter's key
 model.py        the design's arithmetic in plain Python, with no look at the module
 scripts.py      the Lua reference scripts, called with the arguments of the commands

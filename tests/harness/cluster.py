@@ -1,0 +1,170 @@
+"""A cluster of one's own on 127.0.0.1: three masters, and a replica of each."""
+
+from redis.cluster import ClusterNode, RedisCluster
+
+from .connection import RawConnection, Word
+from .replica import ReplicaStream
+from .server import HOST, Server, wait_until
+
+MASTERS = 3
+SLOTS = 16_384
+# Longer than a busy machine keeps a node from answering; a failover takes about twice as long.
+NODE_TIMEOUT_MS = 3_000
+TIMEOUT_S = 60.0
+CONFIG = {
+    **ReplicaStream.CONFIG,
+    "cluster-enabled": "yes",
+    "cluster-config-file": "nodes.conf",
+    "cluster-node-timeout": NODE_TIMEOUT_MS,
+    "cluster-announce-ip": HOST,
+    # A master that lost its replica does not get another's.
+    "cluster-migration-barrier": MASTERS,
+    # A replica stands for election however long it did not hear of its master.
+    "cluster-replica-validity-factor": 0,
+}
+
+
+class Node(Server):
+    """A server of the cluster, with a connection that stays open while it runs."""
+
+    def __init__(self) -> None:
+        super().__init__(CONFIG)
+        self._connection: RawConnection | None = None
+
+    def call(self, *words: Word) -> object:
+        if self._connection is None:
+            self._connection = self.raw_connection()
+        return self._connection.call(*words)
+
+    def ok(self, *words: Word) -> None:
+        reply = self.call(*words)
+        assert reply == b"OK", (words, reply)
+
+    def _end(self, how) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        super()._end(how)
+
+    @property
+    def id(self) -> bytes:
+        node_id = self.call("CLUSTER", "MYID")
+        assert isinstance(node_id, bytes), node_id
+        return node_id
+
+    @property
+    def is_master(self) -> bool:
+        return self.call("ROLE")[0] == b"master"
+
+    def knows_as_owner(self, slot: int) -> int:
+        """The port of the master that this node takes for the owner of `slot`; 0 for none."""
+        for first, last, (_, port, *_), *_ in self.call("CLUSTER", "SLOTS"):
+            if first <= slot <= last:
+                return port
+        return 0
+
+
+class Cluster:
+    """`with Cluster() as cluster:` and all six nodes agree."""
+
+    def __init__(self) -> None:
+        self.nodes = [Node() for _ in range(2 * MASTERS)]
+
+    def __enter__(self) -> "Cluster":
+        try:
+            for node in self.nodes:
+                node.start()
+            self._form()
+            return self
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.close()
+
+    def _form(self) -> None:
+        masters, replicas = self.nodes[:MASTERS], self.nodes[MASTERS:]
+        bounds = [SLOTS * n // MASTERS for n in range(MASTERS + 1)]
+        for epoch, (node, first, end) in enumerate(zip(masters, bounds, bounds[1:]), 1):
+            node.ok("CLUSTER", "SET-CONFIG-EPOCH", epoch)
+            node.ok("CLUSTER", "ADDSLOTSRANGE", first, end - 1)
+        for node in self.nodes[1:]:
+            node.ok("CLUSTER", "MEET", HOST, self.nodes[0].port)
+        everybody = {node.id for node in self.nodes}
+
+        def know_each_other() -> bool:
+            return all(
+                {line.split()[0] for line in node.call("CLUSTER", "NODES").splitlines() if b"handshake" not in line} == everybody
+                for node in self.nodes
+            )
+
+        wait_until(know_each_other, TIMEOUT_S, "all nodes have met")
+        for master, replica in zip(masters, replicas):
+            replica.ok("CLUSTER", "REPLICATE", master.id)
+        self.wait_until_whole()
+
+    def wait_until_whole(self) -> None:
+        """Waits until each master has its replica and all nodes agree on the slots."""
+
+        def is_whole() -> bool:
+            if any(b"cluster_state:ok" not in node.call("CLUSTER", "INFO") for node in self.nodes):
+                return False
+            masters = [node for node in self.nodes if node.is_master]
+            if len(masters) != MASTERS:
+                return False
+            for node in self.nodes:
+                info = node.info("replication")
+                if node in masters:
+                    if info["connected_slaves"] != "1" or "state=online" not in info["slave0"]:
+                        return False
+                elif info["master_link_status"] != "up":
+                    return False
+            return len({self._map(node) for node in self.nodes}) == 1
+
+        wait_until(is_whole, TIMEOUT_S, "the cluster is whole")
+
+    @staticmethod
+    def _map(node: Node) -> tuple[object, ...]:
+        """Who owns which slots, and how many replicas each has, as `node` sees it."""
+        return tuple(sorted((first, last, owner[1], len(others)) for first, last, owner, *others in node.call("CLUSTER", "SLOTS")))
+
+    def slot_of(self, key: Word) -> int:
+        slot = self.nodes[0].call("CLUSTER", "KEYSLOT", key)
+        assert isinstance(slot, int), slot
+        return slot
+
+    def owner_of(self, slot: int) -> Node:
+        """The master that serves `slot`, by its own word."""
+        (owner,) = [node for node in self.nodes if node.is_alive and node.is_master and node.knows_as_owner(slot) == node.port]
+        return owner
+
+    def masters_without(self, slot: int) -> list[Node]:
+        return [node for node in self.nodes if node.is_master and node is not self.owner_of(slot)]
+
+    def replica_of(self, master: Node) -> Node:
+        (replica,) = [node for node in self.nodes if node is not master and node.call("ROLE")[:3] == [b"slave", HOST.encode(), master.port]]
+        return replica
+
+    def begin_to_move(self, slot: int, source: Node, target: Node) -> None:
+        target.ok("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+        source.ok("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
+
+    def end_moving(self, slot: int, source: Node, target: Node) -> None:
+        for node in (target, source):
+            node.ok("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+        wait_until(lambda: all(node.knows_as_owner(slot) == target.port for node in self.nodes), TIMEOUT_S, "all know")
+
+    def client(self) -> RedisCluster:
+        """An ordinary cluster client that gives bytes."""
+        nodes = [ClusterNode(HOST, node.port) for node in self.nodes if node.is_alive]
+        return RedisCluster(startup_nodes=nodes, decode_responses=False, protocol=2)
+
+
+def error_word(error: object) -> str:
+    """The first word of an error reply: MOVED, ASK, CROSSSLOT."""
+    return str(error).split(" ", 1)[0]
