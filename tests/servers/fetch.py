@@ -511,7 +511,7 @@ def all_servers(into):
         yield Server(system, skipped=str(error))
 
     given = os.environ.get("REDIS_SERVER")
-    if given:
+    if given and os.sep in given:
         try:
             yield found("given", given)
         except Unavailable as error:
