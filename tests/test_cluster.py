@@ -12,6 +12,7 @@ from redis.cluster import RedisCluster
 from harness.cluster import TIMEOUT_S, Cluster, Node, error_word
 from harness.connection import RawConnection, Word
 from harness.model import Model
+from harness.refusals import COMMANDS
 from harness.server import HOST, wait_until
 
 NOW_MS = 1_751_662_800_000
@@ -43,7 +44,7 @@ def client(cluster: Cluster) -> Iterator[RedisCluster]:
         yield connected
 
 
-@pytest.mark.parametrize("command", ["RL.TOKENBUCKET", "RL.TOKENBUCKET_RO", "RL.SLIDING", "RL.SLIDING_RO", "RL.ALL", "RL.ALL_RO"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_node_that_does_not_serve_the_slot_says_moved_and_counts_nothing(
     cluster: Cluster, client: RedisCluster, command: str
 ) -> None:
@@ -58,7 +59,9 @@ def test_a_node_that_does_not_serve_the_slot_says_moved_and_counts_nothing(
 
 
 @pytest.mark.parametrize("command", CALLS)
-def test_an_ordinary_cluster_client_finds_the_node_of_every_key(cluster: Cluster, client: RedisCluster, command: str) -> None:
+def test_an_ordinary_cluster_client_finds_the_node_of_every_key(
+    cluster: Cluster, client: RedisCluster, command: str
+) -> None:
     model = Model()
     for _ in range(4):
         for tenant in TENANTS:
@@ -71,7 +74,9 @@ def move_key(source: Node, target: Node, *keys: str) -> None:
     source.ok("MIGRATE", HOST, target.port, "", 0, MIGRATE_TIMEOUT_MS, "KEYS", *keys)
 
 
-def test_an_ordinary_cluster_client_follows_ask_and_moved_and_the_quota_goes_on(cluster: Cluster, client: RedisCluster) -> None:
+def test_an_ordinary_cluster_client_follows_ask_and_moved_and_the_quota_goes_on(
+    cluster: Cluster, client: RedisCluster
+) -> None:
     key = TENANTS[1]
     call = CALLS["RL.TOKENBUCKET"](key, 5)
     slot = cluster.slot_of(key)

@@ -29,8 +29,8 @@ RULES = [
     ("RL.SLIDING", ("64", "0.5")),
 ]
 
+#: The value of a key and its deadline.
 Limiter = tuple[object, object]
-"""The value of a key and its deadline."""
 
 
 def value_of(limiter: State) -> bytes | None:

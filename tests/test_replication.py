@@ -18,6 +18,7 @@ AOF_CONFIG = {"appendonly": "yes", "appendfsync": "everysec"}
 MASTER_CONFIG = {**ReplicaStream.CONFIG, **AOF_CONFIG, "repl-backlog-size": "4mb"}
 FLOOD = 10_000
 
+RULES_OF_ALL = ("TOKENBUCKET", "10", "0.5", "SLIDING", "10", "2.5")
 #: Calls that are propagated: allowed ones, refunds, several at once; with a ttl and without one.
 PROPAGATED: list[tuple[Word, ...]] = [
     ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "2.5", "NOW", NOW_MS),
@@ -27,7 +28,7 @@ PROPAGATED: list[tuple[Word, ...]] = [
     ("RL.SLIDING", "window", "10", "2.5", "COST", "6", "NOW", NOW_MS),
     ("RL.SLIDING", "window", "10", "2.5", "COST", "4", "NOW", NOW_MS + 2600),
     ("RL.SLIDING", "window", "10", "2.5", "REFUND", "1", "NOW", NOW_MS + 2700),
-    ("RL.ALL", "2", "bucket", "window", "TOKENBUCKET", "10", "0.5", "SLIDING", "10", "2.5", "NOW", NOW_MS + 2800),
+    ("RL.ALL", "2", "bucket", "window", *RULES_OF_ALL, "NOW", NOW_MS + 2800),
 ]
 KEYS = ("bucket", "allotment", "window")
 #: After PROPAGATED: denials, previews, refused several and a refund of nothing.
@@ -36,10 +37,10 @@ NOT_PROPAGATED: list[tuple[Word, ...]] = [
     ("RL.TOKENBUCKET", "allotment", "5", "0", "COST", "4", "NOW", NOW_MS + 2900),
     ("RL.SLIDING", "window", "10", "2.5", "COST", "9", "NOW", NOW_MS + 2900),
     ("RL.SLIDING", "missing", "10", "2.5", "COST", "11", "NOW", NOW_MS + 2900),
-    ("RL.ALL", "2", "bucket", "window", "TOKENBUCKET", "10", "0.5", "SLIDING", "10", "2.5", "COST", "9", "NOW", NOW_MS + 2900),
+    ("RL.ALL", "2", "bucket", "window", *RULES_OF_ALL, "COST", "9", "NOW", NOW_MS + 2900),
     ("RL.TOKENBUCKET_RO", "bucket", "10", "0.5", "NOW", NOW_MS + 2900),
     ("RL.SLIDING_RO", "window", "10", "2.5", "NOW", NOW_MS + 2900),
-    ("RL.ALL_RO", "2", "bucket", "window", "TOKENBUCKET", "10", "0.5", "SLIDING", "10", "2.5", "NOW", NOW_MS + 2900),
+    ("RL.ALL_RO", "2", "bucket", "window", *RULES_OF_ALL, "NOW", NOW_MS + 2900),
 ]
 ERRORS: list[tuple[Word, ...]] = [
     ("RL.TOKENBUCKET", "bucket", "10", "x"),
@@ -284,7 +285,9 @@ INVALIDATED = b"__redis__:invalidate"
 MARKER = b"marker"
 
 
-def test_client_tracking_hears_of_allowed_calls_and_of_no_denial_preview_or_error(server: Server, raw: RawConnection) -> None:
+def test_client_tracking_hears_of_allowed_calls_and_of_no_denial_preview_or_error(
+    server: Server, raw: RawConnection
+) -> None:
     with server.raw_connection() as listener, server.raw_connection() as cache:
         listener_id = listener.call("CLIENT", "ID")
         assert listener.call_all([("SUBSCRIBE", INVALIDATED), ("SUBSCRIBE", MARKER)])[-1][0] == b"subscribe"

@@ -56,6 +56,17 @@ class Node(Server):
     def is_master(self) -> bool:
         return self.call("ROLE")[0] == b"master"
 
+    def acquaintances(self) -> set[bytes]:
+        """The ids of the nodes that this one has met, and its own."""
+        lines = self.call("CLUSTER", "NODES").splitlines()
+        return {line.split()[0] for line in lines if b"handshake" not in line}
+
+    def serves(self, slot: int) -> bool:
+        return self.is_alive and self.is_master and self.knows_as_owner(slot) == self.port
+
+    def is_replica_of(self, master: "Node") -> bool:
+        return self.call("ROLE")[:3] == [b"slave", HOST.encode(), master.port]
+
     def knows_as_owner(self, slot: int) -> int:
         """The port of the master that this node takes for the owner of `slot`; 0 for none."""
         for first, last, (_, port, *_), *_ in self.call("CLUSTER", "SLOTS"):
@@ -98,10 +109,7 @@ class Cluster:
         everybody = {node.id for node in self.nodes}
 
         def know_each_other() -> bool:
-            return all(
-                {line.split()[0] for line in node.call("CLUSTER", "NODES").splitlines() if b"handshake" not in line} == everybody
-                for node in self.nodes
-            )
+            return all(node.acquaintances() == everybody for node in self.nodes)
 
         wait_until(know_each_other, TIMEOUT_S, "all nodes have met")
         for master, replica in zip(masters, replicas):
@@ -131,7 +139,8 @@ class Cluster:
     @staticmethod
     def _map(node: Node) -> tuple[object, ...]:
         """Who owns which slots, and how many replicas each has, as `node` sees it."""
-        return tuple(sorted((first, last, owner[1], len(others)) for first, last, owner, *others in node.call("CLUSTER", "SLOTS")))
+        ranges = node.call("CLUSTER", "SLOTS")
+        return tuple(sorted((first, last, owner[1], len(others)) for first, last, owner, *others in ranges))
 
     def slot_of(self, key: Word) -> int:
         slot = self.nodes[0].call("CLUSTER", "KEYSLOT", key)
@@ -140,14 +149,14 @@ class Cluster:
 
     def owner_of(self, slot: int) -> Node:
         """The master that serves `slot`, by its own word."""
-        (owner,) = [node for node in self.nodes if node.is_alive and node.is_master and node.knows_as_owner(slot) == node.port]
+        (owner,) = [node for node in self.nodes if node.serves(slot)]
         return owner
 
     def masters_without(self, slot: int) -> list[Node]:
         return [node for node in self.nodes if node.is_master and node is not self.owner_of(slot)]
 
     def replica_of(self, master: Node) -> Node:
-        (replica,) = [node for node in self.nodes if node is not master and node.call("ROLE")[:3] == [b"slave", HOST.encode(), master.port]]
+        (replica,) = [node for node in self.nodes if node.is_replica_of(master)]
         return replica
 
     def begin_to_move(self, slot: int, source: Node, target: Node) -> None:
