@@ -16,6 +16,7 @@ from pathlib import Path
 import hiredis
 import pytest
 
+from harness.command_table import command_docs, command_info, pairs
 from harness.connection import RawConnection
 from harness.server import Server, server_executable
 
@@ -77,23 +78,6 @@ def is_preview(command: str) -> bool:
 
 def is_all(command: str) -> bool:
     return command.startswith("RL.ALL")
-
-
-def pairs(flat: list) -> dict:
-    """A RESP2 map."""
-    return dict(zip(flat[::2], flat[1::2]))
-
-
-def command_info(raw: RawConnection, command: str) -> list:
-    (info,) = raw.call("COMMAND", "INFO", command)
-    assert info is not None, f"no {command}"
-    return info
-
-
-def command_docs(raw: RawConnection, command: str) -> dict:
-    ((name, docs),) = pairs(raw.call("COMMAND", "DOCS", command)).items()
-    assert name.decode().upper() == command
-    return pairs(docs)
 
 
 def documented(flat: list) -> Argument:

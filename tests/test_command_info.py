@@ -3,6 +3,7 @@
 import hiredis
 import pytest
 
+from harness.command_table import command_docs, command_info, pairs
 from harness.connection import RawConnection
 
 COMMANDS = {
@@ -10,22 +11,6 @@ COMMANDS = {
     "RL.SLIDING": ("limit", "window"),
 }
 SINCE = "0.1.0"
-
-
-def pairs(flat: list) -> dict:
-    """A RESP2 map."""
-    return dict(zip(flat[::2], flat[1::2]))
-
-
-def command_info(raw: RawConnection, command: str) -> list:
-    (info,) = raw.call("COMMAND", "INFO", command)
-    assert info is not None, f"no {command}"
-    return info
-
-
-def command_docs(raw: RawConnection, command: str) -> dict:
-    (docs,) = pairs(raw.call("COMMAND", "DOCS", command)).values()
-    return pairs(docs)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
