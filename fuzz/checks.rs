@@ -2,8 +2,8 @@
 //! on those of `fuzz/corpus/`.
 
 use crate::commands::syntax::{
-    AnyRule, Options, SyntaxError, all, all_preview, distinct, numkeys, single, single_preview,
-    throttle,
+    AnyRule, Options, Rules, SyntaxError, all, all_preview, distinct, numkeys, single,
+    single_preview, throttle,
 };
 use crate::limiter::codec::{self, Stored};
 use crate::limiter::{
@@ -75,14 +75,16 @@ fn check_all(words: &[&[u8]]) {
     assert_eq!(count.to_string().as_bytes(), words[0]);
     let (keys, rules) = words[1..].split_at(count);
     check_distinct(keys);
-    let call = all(count, rules.iter().copied());
-    let preview = all_preview(count, rules.iter().copied());
-    match &call {
-        Ok(call) => {
-            assert_eq!(call.rules.len(), count);
-            check_options(call.options);
+    let mut read = Rules::new();
+    let call = all(count, rules.iter().copied(), &mut read);
+    let mut previewed = Rules::new();
+    let preview = all_preview(count, rules.iter().copied(), &mut previewed);
+    match call {
+        Ok(options) => {
+            assert_eq!(read.len(), count);
+            check_options(options);
             let mut gives_back = false;
-            for (rule, request) in &call.rules {
+            for (rule, request) in &read {
                 match *rule {
                     AnyRule::TokenBucket(rule) => check_bucket_rule(rule),
                     AnyRule::Sliding(rule) => check_window_rule(rule),
@@ -92,16 +94,18 @@ fn check_all(words: &[&[u8]]) {
             if gives_back {
                 assert_eq!(preview, Err(SyntaxError::RefundInPreview));
             } else {
-                assert_eq!(preview.as_ref(), Ok(call));
+                assert_eq!((preview, &previewed), (call, &read));
             }
         }
         Err(error) => {
-            check_message(*error);
-            assert_eq!(preview, Err(*error));
+            check_message(error);
+            assert_eq!(preview, Err(error));
         }
     }
     let swapped = swapped_case(rules);
-    assert_eq!(all(count, swapped.iter().map(Vec::as_slice)), call);
+    let mut read_swapped = Rules::new();
+    let swapped = all(count, swapped.iter().map(Vec::as_slice), &mut read_swapped);
+    assert_eq!((swapped, read_swapped), (call, read));
 }
 
 fn check_distinct(keys: &[&[u8]]) {

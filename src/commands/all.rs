@@ -3,7 +3,9 @@
 use super::arguments::{KEY, MS, NOW, NUMKEYS, PREVIEW_RULES, RULES};
 use super::error::Error;
 use super::steps::{carry_out, outcome, stored_state};
-use super::syntax::{AnyRule, RULES_ON_STACK, TimeUnit, all, all_preview, distinct, numkeys};
+use super::syntax::{
+    AnyRule, RULES_ON_STACK, Rules, TimeUnit, all, all_preview, distinct, numkeys,
+};
 use crate::host::{
     Arguments, Command, CommandInfo, Context, Counters, KeyAccess, KeyPositions, Keys, Outcome,
     Value, WriteKey,
@@ -41,14 +43,19 @@ impl Command for AllCommand {
 
     fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<Outcome, Error> {
         let numkeys = numkeys(arguments.word(1), arguments.len() - FIRST_KEY)?;
-        let call = all(numkeys, arguments.words_from(FIRST_KEY + numkeys))?;
+        let mut rules = Rules::new();
+        let options = all(
+            numkeys,
+            arguments.words_from(FIRST_KEY + numkeys),
+            &mut rules,
+        )?;
         distinct(arguments.words_from(FIRST_KEY).take(numkeys))?;
         let server_now_ms = context.now_ms();
-        let now_ms = call.options.now_ms.unwrap_or(server_now_ms);
+        let now_ms = options.now_ms.unwrap_or(server_now_ms);
 
         let mut members: SmallVec<[(WriteKey<'_>, AnyDecision); RULES_ON_STACK]> = SmallVec::new();
-        for (position, &(rule, request)) in (FIRST_KEY..).zip(&call.rules) {
-            let key = context.open_for_writing(arguments.key(position));
+        for (position, &(rule, request)) in (FIRST_KEY..).zip(&rules) {
+            let mut key = context.open_for_writing(arguments.key(position));
             let decision = rule.decide(request, key.value(rule.state_len()), now_ms)?;
             members.push((key, decision));
         }
@@ -73,9 +80,9 @@ impl Command for AllCommand {
         context.reply_integer(i64::from(all_allow));
         for (_, decision) in &members {
             context.reply_integers(&if all_allow {
-                decision.carried_out(call.options.unit)
+                decision.carried_out(options.unit)
             } else {
-                decision.previewed(call.options.unit)
+                decision.previewed(options.unit)
             });
         }
         Ok(outcome_of_all(all_allow))
@@ -108,12 +115,17 @@ impl Command for AllPreview {
 
     fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<Outcome, Error> {
         let numkeys = numkeys(arguments.word(1), arguments.len() - FIRST_KEY)?;
-        let call = all_preview(numkeys, arguments.words_from(FIRST_KEY + numkeys))?;
+        let mut rules = Rules::new();
+        let options = all_preview(
+            numkeys,
+            arguments.words_from(FIRST_KEY + numkeys),
+            &mut rules,
+        )?;
         distinct(arguments.words_from(FIRST_KEY).take(numkeys))?;
-        let now_ms = call.options.now_ms.unwrap_or_else(|| context.now_ms());
+        let now_ms = options.now_ms.unwrap_or_else(|| context.now_ms());
 
         let mut decisions: SmallVec<[AnyDecision; RULES_ON_STACK]> = SmallVec::new();
-        for (position, &(rule, request)) in (FIRST_KEY..).zip(&call.rules) {
+        for (position, &(rule, request)) in (FIRST_KEY..).zip(&rules) {
             let key = context.open_for_reading(arguments.key(position));
             decisions.push(rule.decide(request, key.value(rule.state_len()), now_ms)?);
         }
@@ -122,7 +134,7 @@ impl Command for AllPreview {
         context.reply_array(1 + decisions.len());
         context.reply_integer(i64::from(all_allow));
         for decision in &decisions {
-            context.reply_integers(&decision.previewed(call.options.unit));
+            context.reply_integers(&decision.previewed(options.unit));
         }
         Ok(outcome_of_all(all_allow))
     }
@@ -165,6 +177,8 @@ impl AnyRule {
         }
     }
 
+    // Always inlined: the decision is made where the call keeps it.
+    #[inline(always)]
     fn decide(self, request: Request, value: Value<'_>, now_ms: i64) -> Result<AnyDecision, Error> {
         Ok(match self {
             Self::TokenBucket(rule) => {

@@ -27,7 +27,7 @@ pub const WINDOW_S: Range = Range {
 /// The digits of 2^53, and of 2^53 / 1000.
 const DIGITS_OF_THE_MOST: &[u8] = b"9007199254740992";
 
-/// Digits that always make an exact `u64` and an exact `f64`.
+/// Digits that always make an exact `i64` and an exact `f64`.
 const EXACT_DIGITS: usize = 15;
 
 /// The exact powers of ten by which the digits after the point divide.
@@ -83,24 +83,29 @@ fn short_decimal(word: &[u8]) -> Option<f64> {
     if word.len() > EXACT_DIGITS {
         return None;
     }
-    let mut digits: u64 = 0;
-    let mut point = None;
-    for (position, byte) in word.iter().enumerate() {
-        match byte {
-            b'0'..=b'9' => digits = digits * 10 + u64::from(byte - b'0'),
-            b'.' if point.is_none() => point = Some(position),
-            _ => return None,
-        }
+    let mut digits: i64 = 0;
+    let after_whole = read_digits(word, &mut digits);
+    let fraction = match after_whole {
+        [] if word.is_empty() => return None,
+        [] => return Some(digits as f64),
+        [b'.', fraction @ ..] => fraction,
+        _ => return None,
+    };
+    let is_number = word.len() > 1 && read_digits(fraction, &mut digits).is_empty();
+    is_number.then(|| digits as f64 / POWERS_OF_TEN[fraction.len()])
+}
+
+/// Appends the digits that `word` starts with to `digits`, and returns what follows them.
+fn read_digits<'a>(mut word: &'a [u8], digits: &mut i64) -> &'a [u8] {
+    while let [digit @ b'0'..=b'9', after @ ..] = word {
+        *digits = *digits * 10 + i64::from(digit - b'0');
+        word = after;
     }
-    match point {
-        None if word.is_empty() => None,
-        None => Some(digits as f64),
-        Some(_) if word.len() == 1 => None,
-        Some(point) => Some(digits as f64 / POWERS_OF_TEN[word.len() - 1 - point]),
-    }
+    word
 }
 
 /// Rust's parser, which rounds correctly, kept from the signs and the words that it would take too.
+#[cold]
 fn any_decimal(word: &[u8]) -> Option<f64> {
     word.first()
         .filter(|first| first.is_ascii_digit() || **first == b'.')?;

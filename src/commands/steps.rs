@@ -51,6 +51,8 @@ pub fn stored_state<S: ScriptState>(value: Value<'_>) -> Result<Found<S>, Error>
 }
 
 /// Does to the key what the decision does (design section 5), with the ttl on the server's clock.
+// Always inlined, as the parser is: the decision would else go through memory.
+#[inline(always)]
 pub fn carry_out<L: Limiter>(decision: &Decision<L>, key: &mut WriteKey<'_>, server_now_ms: i64) {
     let deadline_ms = decision.ttl_ms().map(|ttl_ms| server_now_ms + ttl_ms);
     match decision.effect() {

@@ -193,12 +193,8 @@ pub enum AnyRule {
     Sliding(SlidingWindow),
 }
 
-/// A call of RL.ALL: the words after the keys. Rules stand in the order of the keys.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AllCall {
-    pub rules: SmallVec<[(AnyRule, Request); RULES_ON_STACK]>,
-    pub options: Options,
-}
+/// The rules of an RL.ALL call, each with what it is asked for, in the order of the keys.
+pub type Rules = SmallVec<[(AnyRule, Request); RULES_ON_STACK]>;
 
 /// A call of CL.THROTTLE: the words after the key.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -233,6 +229,8 @@ impl RuleSyntax for SlidingWindow {
 }
 
 /// Reads the words after the key of RL.TOKENBUCKET or RL.SLIDING. The server has checked the arity.
+// Always inlined: the call would else go through memory, which costs 60 instructions.
+#[inline(always)]
 pub fn single<'a, L: RuleSyntax>(
     words: impl Iterator<Item = &'a [u8]>,
 ) -> Result<SingleCall<L>, SyntaxError> {
@@ -255,6 +253,7 @@ pub fn single<'a, L: RuleSyntax>(
 }
 
 /// As [`single`], for the _RO commands: a preview has no `REFUND`.
+#[inline(always)]
 pub fn single_preview<'a, L: RuleSyntax>(
     words: impl Iterator<Item = &'a [u8]>,
 ) -> Result<SingleCall<L>, SyntaxError> {
@@ -285,13 +284,15 @@ pub fn distinct<'a>(keys: impl Iterator<Item = &'a [u8]> + Clone) -> Result<(), 
     Err(SyntaxError::DuplicateKey { key: second })
 }
 
-/// Reads the words after the keys of RL.ALL: as many rules as keys, then `NOW` and `MS`.
+/// Reads the words after the keys of RL.ALL: as many rules as keys, then `NOW` and `MS`. The rules go
+/// into `rules`, since they are long and a returned value would be moved about.
 pub fn all<'a>(
     numkeys: usize,
     words: impl Iterator<Item = &'a [u8]>,
-) -> Result<AllCall, SyntaxError> {
+    rules: &mut Rules,
+) -> Result<Options, SyntaxError> {
     let mut words = words.peekable();
-    let mut rules = SmallVec::new();
+    rules.clear();
     for key in 1..=numkeys {
         rules.push(any_rule(&mut words, key)?);
     }
@@ -301,22 +302,20 @@ pub fn all<'a>(
             return Err(SyntaxError::AfterTheRules);
         }
     }
-    Ok(AllCall {
-        rules,
-        options: options.finish(),
-    })
+    Ok(options.finish())
 }
 
 /// As [`all`], for RL.ALL_RO: a preview has no `REFUND`.
 pub fn all_preview<'a>(
     numkeys: usize,
     words: impl Iterator<Item = &'a [u8]>,
-) -> Result<AllCall, SyntaxError> {
-    let call = all(numkeys, words)?;
-    for &(_, request) in &call.rules {
+    rules: &mut Rules,
+) -> Result<Options, SyntaxError> {
+    let options = all(numkeys, words, rules)?;
+    for &(_, request) in &*rules {
         refuse_refund(request)?;
     }
-    Ok(call)
+    Ok(options)
 }
 
 /// Reads the words after the key of CL.THROTTLE. The server has checked that there are three.
@@ -365,8 +364,8 @@ fn any_rule<'a, I: Iterator<Item = &'a [u8]>>(
     key: usize,
 ) -> Result<(AnyRule, Request), SyntaxError> {
     let algorithm = words.next().ok_or(SyntaxError::NoRule { key })?;
-    let is_bucket = algorithm.eq_ignore_ascii_case(b"TOKENBUCKET");
-    if !is_bucket && !algorithm.eq_ignore_ascii_case(b"SLIDING") {
+    let is_bucket = is_keyword(algorithm, b"TOKENBUCKET");
+    if !is_bucket && !is_keyword(algorithm, b"SLIDING") {
         return Err(SyntaxError::NoRule { key });
     }
     let (first, second) = two_parameters(words).ok_or(SyntaxError::ShortRule { key })?;
@@ -380,6 +379,11 @@ fn any_rule<'a, I: Iterator<Item = &'a [u8]>>(
     Ok((rule, request.unwrap_or(ONE)))
 }
 
+/// Whether `word` is the keyword in any case; clients mostly send it as the reference writes it.
+fn is_keyword<const LEN: usize>(word: &[u8], keyword: &[u8; LEN]) -> bool {
+    word == keyword || word.eq_ignore_ascii_case(keyword)
+}
+
 /// Reads `COST cost` or `REFUND amount` if that is what comes next, and says whether it was.
 fn read_request<'a, I: Iterator<Item = &'a [u8]>>(
     words: &mut Peekable<I>,
@@ -388,8 +392,8 @@ fn read_request<'a, I: Iterator<Item = &'a [u8]>>(
     let Some(word) = words.peek() else {
         return Ok(false);
     };
-    let is_cost = word.eq_ignore_ascii_case(b"COST");
-    if !is_cost && !word.eq_ignore_ascii_case(b"REFUND") {
+    let is_cost = is_keyword(word, b"COST");
+    if !is_cost && !is_keyword(word, b"REFUND") {
         return Ok(false);
     }
     match request {
@@ -428,7 +432,7 @@ impl OptionWords {
         words: &mut impl Iterator<Item = &'a [u8]>,
         word: &[u8],
     ) -> Result<bool, SyntaxError> {
-        if word.eq_ignore_ascii_case(b"NOW") {
+        if is_keyword(word, b"NOW") {
             if self.now_ms.is_some() {
                 return Err(SyntaxError::Repeated("NOW"));
             }
@@ -436,7 +440,7 @@ impl OptionWords {
             let value = words.next().ok_or(SyntaxError::NoValue(Argument::Now))?;
             let now_ms = number::integer(value).ok_or(SyntaxError::OutOfRange(Argument::Now))?;
             self.now_ms = Some(now_ms);
-        } else if word.eq_ignore_ascii_case(b"MS") {
+        } else if is_keyword(word, b"MS") {
             if self.has_ms {
                 return Err(SyntaxError::Repeated("MS"));
             }

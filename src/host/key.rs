@@ -3,7 +3,7 @@
 use super::arguments::KeyName;
 use super::command::Context;
 use super::{api, arguments, replicate};
-use libc::{c_char, c_int, c_void};
+use libc::{c_int, c_void};
 use redis_module::raw::{self, RedisModuleKey, RedisModuleString};
 use std::ffi::CStr;
 use std::ptr::{NonNull, null_mut};
@@ -69,11 +69,17 @@ impl<'call> ReadKey<'call> {
         }
     }
 
-    /// The key's value if it is a string of `len` bytes.
+    /// The key's value, read if it is a string of `len` bytes, at least 1.
     pub fn value(&self, len: usize) -> Value<'_> {
-        self.handle
-            .as_ref()
-            .map_or(Value::Missing, |handle| handle.value(len))
+        let Some(handle) = &self.handle else {
+            return Value::Missing;
+        };
+        match handle.string(len, raw::REDISMODULE_READ) {
+            // SAFETY: the bytes stay while nothing is written to the key, which this borrow sees to:
+            // it was opened for reading.
+            Some(bytes) => Value::Bytes(unsafe { bytes.as_ref() }),
+            None => handle.no_such_string(),
+        }
     }
 }
 
@@ -83,6 +89,8 @@ pub struct WriteKey<'call> {
     name: KeyName<'call>,
     /// A handle on nothing if the key is missing; `None` once it is closed.
     handle: Option<Handle<'call>>,
+    /// Where the value's bytes are, if [`value`](Self::value) found them and nothing was stored since.
+    in_place: Option<NonNull<[u8]>>,
 }
 
 impl<'call> WriteKey<'call> {
@@ -92,18 +100,27 @@ impl<'call> WriteKey<'call> {
             context,
             name,
             handle: Handle::open(context, name, mode),
+            in_place: None,
         }
     }
 
-    /// The key's value if it is a string of `len` bytes.
-    pub fn value(&self, len: usize) -> Value<'_> {
-        self.handle
-            .as_ref()
-            .map_or(Value::Missing, |handle| handle.value(len))
+    /// The key's value, read if it is a string of `len` bytes, at least 1.
+    pub fn value(&mut self, len: usize) -> Value<'_> {
+        let Some(handle) = &self.handle else {
+            return Value::Missing;
+        };
+        self.in_place = handle.string(len, raw::REDISMODULE_WRITE);
+        match self.in_place {
+            // SAFETY: the bytes stay while nothing is written to the key, and what writes is called
+            // through `&mut self`, which this borrow excludes.
+            Some(bytes) => Value::Bytes(unsafe { bytes.as_ref() }),
+            None => handle.no_such_string(),
+        }
     }
 
     /// Closes the key, which can then no longer be stored to.
     pub fn close(&mut self) -> KeyName<'call> {
+        self.in_place = None;
         self.handle = None;
         self.name
     }
@@ -116,7 +133,18 @@ impl<'call> WriteKey<'call> {
     /// Stores `bytes` with a deadline (Unix time in ms; `None` to live on), unseen by anyone else.
     pub fn store(&mut self, bytes: &[u8], deadline_ms: Option<i64>) {
         let Some(handle) = &self.handle else { return };
-        handle.set(bytes);
+        match self.in_place.take() {
+            Some(place) if place.len() == bytes.len() => {
+                // SAFETY: the server gave `place` for writing, and nothing was written to the key
+                // since; `bytes` is ours and does not overlap it.
+                unsafe {
+                    place
+                        .cast()
+                        .copy_from_nonoverlapping(NonNull::from(bytes).cast::<u8>(), bytes.len())
+                };
+            }
+            _ => handle.replace(bytes),
+        }
         // After the bytes: newer servers may move the value when it gets a deadline.
         handle.set_deadline(deadline_ms);
     }
@@ -145,49 +173,38 @@ impl<'call> Handle<'call> {
         NonNull::new(raw).map(|raw| Self { raw, context })
     }
 
-    fn value(&self, len: usize) -> Value<'_> {
+    /// Where the value's bytes are, if it is a string of `len` of them, at least 1: for reading, or for
+    /// writing too, as `mode` says, until the next change of the key.
+    fn string(&self, len: usize, mode: u32) -> Option<NonNull<[u8]>> {
+        // The length comes first: direct access re-encodes what it opens, and what is not ours stays
+        // as it is.
+        // SAFETY: the handle is open until drop.
+        if unsafe { api::value_length(self.raw.as_ptr()) } != len {
+            return None;
+        }
+        let mut found_len = 0;
+        // SAFETY: as above, and it was opened with that mode. The server gives null for what has a
+        // length but is no string.
+        let start = unsafe { api::string_dma(self.raw.as_ptr(), &mut found_len, mode as c_int) };
+        let start = NonNull::new(start).filter(|_| found_len == len)?;
+        Some(NonNull::slice_from_raw_parts(start.cast(), len))
+    }
+
+    /// What the value is, given that it is no string of the length asked for.
+    fn no_such_string(&self) -> Value<'_> {
         // SAFETY: the handle is open until drop.
         let key_type = unsafe { api::key_type(self.raw.as_ptr()) };
         if key_type == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
-            return Value::Missing;
+            Value::Missing
+        } else if key_type == raw::REDISMODULE_KEYTYPE_HASH as c_int {
+            Value::Hash(Hash { handle: self })
+        } else {
+            Value::Other
         }
-        if key_type == raw::REDISMODULE_KEYTYPE_HASH as c_int {
-            return Value::Hash(Hash { handle: self });
-        }
-        // The length comes first: direct access re-encodes what it opens, and what is not ours stays
-        // as it is.
-        if key_type != raw::REDISMODULE_KEYTYPE_STRING as c_int
-            // SAFETY: as above.
-            || unsafe { api::value_length(self.raw.as_ptr()) } != len
-        {
-            return Value::Other;
-        }
-        let Some((start, len)) = self.direct_access(raw::REDISMODULE_READ) else {
-            return Value::Other;
-        };
-        // SAFETY: the server says that `len` bytes are there. They stay while nothing is written to
-        // the key, and what writes is called through `&mut WriteKey`, which this borrow excludes.
-        Value::Bytes(unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), len) })
     }
 
-    fn direct_access(&self, mode: u32) -> Option<(NonNull<c_char>, usize)> {
-        let mut len = 0;
-        // SAFETY: the handle is open and was opened with that mode.
-        let start = unsafe { api::string_dma(self.raw.as_ptr(), &mut len, mode as c_int) };
-        NonNull::new(start).map(|start| (start, len))
-    }
-
-    /// Makes `bytes` the value: in place where it is a string of that length already.
-    fn set(&self, bytes: &[u8]) {
-        // A key without a string value has no bytes of that length, which is never 0.
-        if let Some((start, len)) = self.direct_access(raw::REDISMODULE_WRITE)
-            && len == bytes.len()
-        {
-            // SAFETY: `len` bytes are writable at `start`, since the value was opened for writing and
-            // is not empty; `bytes` is on our stack and does not overlap them.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start.as_ptr().cast(), len) };
-            return;
-        }
+    /// Makes `bytes` the value, whatever it was.
+    fn replace(&self, bytes: &[u8]) {
         // SAFETY: without a context the string is ours until it is freed; the key keeps a reference
         // of its own.
         unsafe {

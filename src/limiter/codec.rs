@@ -72,7 +72,7 @@ pub fn decode<S: Stored>(bytes: &[u8]) -> Option<S> {
 
 /// Whether a stored number can be an amount: finite and not negative.
 pub fn is_amount(number: f64) -> bool {
-    number.is_finite() && number >= 0.0
+    (0.0..=f64::MAX).contains(&number)
 }
 
 #[cfg(test)]

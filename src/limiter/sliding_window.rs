@@ -37,23 +37,41 @@ impl SlidingWindow {
         (at_ms as f64 / MS_PER_S / self.window_s) as i64
     }
 
-    /// Unix time in seconds at which the window of `at_ms` starts, and the seconds since.
-    fn start_and_elapsed_s(self, at_ms: i64) -> (f64, f64) {
-        let window_start_s = self.index_at(at_ms) as f64 * self.window_s;
+    /// Unix time in seconds at which window `index` starts, and the seconds from then to `at_ms`.
+    fn start_and_elapsed_s(self, index: i64, at_ms: i64) -> (f64, f64) {
+        let window_start_s = index as f64 * self.window_s;
         (window_start_s, at_ms as f64 / MS_PER_S - window_start_s)
     }
 
-    /// The estimated use of the last `window_s` seconds before `at_ms`, from counters as of then.
-    /// Within one window it never rises with `at_ms`: each `f64` operation in it is monotone.
-    fn estimate(self, counters: WindowCounters, at_ms: i64) -> f64 {
-        let (_, elapsed_s) = self.start_and_elapsed_s(at_ms);
+    /// The estimated use of the last `window_s` seconds before `at_ms`, which lies in window `index`,
+    /// from counters as of then. Within the window it never rises with `at_ms`: each `f64` operation in
+    /// it is monotone.
+    fn estimate(self, counters: WindowCounters, index: i64, at_ms: i64) -> f64 {
+        let (_, elapsed_s) = self.start_and_elapsed_s(index, at_ms);
         let weight = 1.0 - elapsed_s / self.window_s;
         counters.previous * weight + counters.current
     }
 
-    /// Whether there is room for `cost` at `at_ms`.
-    fn admits(self, counters: WindowCounters, cost: f64, at_ms: i64) -> bool {
-        self.estimate(counters, at_ms) + cost <= self.limit
+    /// Whether there is room for `cost` at `at_ms`, which lies in window `index`.
+    fn admits(self, counters: WindowCounters, cost: f64, index: i64, at_ms: i64) -> bool {
+        self.estimate(counters, index, at_ms) + cost <= self.limit
+    }
+
+    /// The counters as of window `index`: rolled over into it if they are of an earlier one.
+    fn roll_over(counters: WindowCounters, index: i64) -> WindowCounters {
+        if counters.index >= index {
+            return counters;
+        }
+        WindowCounters {
+            index,
+            previous: if counters.index == index - 1 {
+                counters.current
+            } else {
+                0.0
+            },
+            current: 0.0,
+            ..counters
+        }
     }
 
     /// The first millisecond of window `index`, as [`index_at`](Self::index_at) has it; the horizon
@@ -64,21 +82,11 @@ impl SlidingWindow {
             .unwrap_or(HORIZON_MS)
     }
 
-    /// The first millisecond in `first..=last`, all in window `index`, that has room for `cost`.
-    fn first_admitted(
-        self,
-        counters: WindowCounters,
-        cost: f64,
-        index: i64,
-        (first, last): (i64, i64),
-    ) -> Option<i64> {
-        let counters = self.advance(Some(counters), last);
+    /// When within window `index`, by the closed form, there is room for `cost`.
+    fn guess_admitted(self, counters: WindowCounters, cost: f64, index: i64) -> i64 {
         let room = self.limit - cost - counters.current;
         let elapsed_s = self.window_s * (1.0 - room / counters.previous);
-        let guess = ((index as f64 * self.window_s + elapsed_s) * MS_PER_S).ceil() as i64;
-        first_where(first, last, guess, |at_ms| {
-            self.admits(counters, cost, at_ms)
-        })
+        ((index as f64 * self.window_s + elapsed_s) * MS_PER_S).ceil() as i64
     }
 }
 
@@ -92,19 +100,7 @@ impl Limiter for SlidingWindow {
         let index = self.index_at(now_ms);
         match stored {
             Some(counters) if counters.window_s == self.window_s => {
-                if counters.index >= index {
-                    return counters;
-                }
-                WindowCounters {
-                    index,
-                    previous: if counters.index == index - 1 {
-                        counters.current
-                    } else {
-                        0.0
-                    },
-                    current: 0.0,
-                    ..counters
-                }
+                Self::roll_over(counters, index)
             }
             _ => WindowCounters {
                 window_s: self.window_s,
@@ -116,7 +112,7 @@ impl Limiter for SlidingWindow {
     }
 
     fn take(self, counters: WindowCounters, cost: f64, now_ms: i64) -> Option<WindowCounters> {
-        self.admits(counters, cost, now_ms)
+        self.admits(counters, cost, self.index_at(now_ms), now_ms)
             .then_some(WindowCounters {
                 current: counters.current + cost,
                 ..counters
@@ -134,16 +130,16 @@ impl Limiter for SlidingWindow {
     }
 
     fn remaining(self, counters: WindowCounters, cost: f64, now_ms: i64) -> f64 {
-        self.limit - (self.estimate(counters, now_ms) + cost)
+        self.limit - (self.estimate(counters, self.index_at(now_ms), now_ms) + cost)
     }
 
     fn reset_at_s(self, _counters: WindowCounters, now_ms: i64) -> f64 {
-        let (window_start_s, _) = self.start_and_elapsed_s(now_ms);
+        let (window_start_s, _) = self.start_and_elapsed_s(self.index_at(now_ms), now_ms);
         window_start_s + self.window_s
     }
 
     fn retry_after_s(self, _counters: WindowCounters, _cost: f64, now_ms: i64) -> f64 {
-        let (_, elapsed_s) = self.start_and_elapsed_s(now_ms);
+        let (_, elapsed_s) = self.start_and_elapsed_s(self.index_at(now_ms), now_ms);
         (self.window_s - elapsed_s).ceil()
     }
 
@@ -176,27 +172,42 @@ impl Limiter for SlidingWindow {
         let counters = self.advance(Some(left), now_ms);
         let index = self.index_at(now_ms);
         let stored = counters.index;
-        let mut first = now_ms + 1;
+        let mut end_ms = now_ms + 1;
         let mut looked_at = index - 1;
         for candidate in [index, index + 1, stored, stored.saturating_add(1)] {
             if candidate <= looked_at {
                 continue;
             }
-            if candidate > looked_at + 1 {
-                first = self.first_ms_of(candidate);
-            }
-            let next_first = self.first_ms_of(candidate.saturating_add(1));
-            // Empty where `now_ms` is the last millisecond of its window, or beyond the horizon.
-            if first < next_first {
-                let span = (first, next_first - 1);
-                if let Some(at_ms) = self.first_admitted(counters, cost, candidate, span) {
-                    return (at_ms - now_ms).min(MAX_REPORTED_TIME);
-                }
-            }
-            first = next_first.max(first);
             looked_at = candidate;
+            let counters = Self::roll_over(counters, candidate);
+            // Without a previous counter the estimate is the same all through the window. That of the
+            // last candidate has room then, so its end is always known below.
+            if counters.previous == 0.0 && counters.current + cost > self.limit {
+                continue;
+            }
+            end_ms = self.first_ms_of(candidate.saturating_add(1));
+            let last_ms = end_ms - 1;
+            if !self.admits(counters, cost, candidate, last_ms) {
+                continue;
+            }
+            let first_ms = if candidate == index {
+                now_ms + 1
+            } else {
+                self.first_ms_of(candidate)
+            };
+            // Empty where `now_ms` is the last millisecond of its window, or beyond the horizon.
+            if first_ms > last_ms {
+                continue;
+            }
+            let guess_ms = self.guess_admitted(counters, cost, candidate);
+            let admitted_ms = first_where(first_ms, last_ms, guess_ms, |at_ms| {
+                self.admits(counters, cost, candidate, at_ms)
+            });
+            if let Some(at_ms) = admitted_ms {
+                return (at_ms - now_ms).min(MAX_REPORTED_TIME);
+            }
         }
-        (first - now_ms).min(MAX_REPORTED_TIME)
+        (end_ms.max(now_ms + 1) - now_ms).min(MAX_REPORTED_TIME)
     }
 
     fn ttl_ms(self) -> Option<i64> {
