@@ -59,6 +59,7 @@ pub enum Subject {
     BucketDenied,
     BucketDeniedMs,
     BucketPreview,
+    MissingPreview,
     SlidingAllowed,
     SlidingDenied,
     SlidingDeniedMs,
@@ -81,6 +82,8 @@ pub struct Call {
     pub template: Template,
     /// What is called once for each key beforehand; the call itself if nothing else is said.
     pub preparation: Template,
+    /// Limiters that one call works on.
+    pub limiters: u32,
 }
 
 impl Call {
@@ -92,7 +95,18 @@ impl Call {
             counted_as: name.to_ascii_lowercase(),
             template: Template::new(line),
             preparation: Template::new(preparation),
+            limiters: 1,
         }
+    }
+
+    /// The same call, of several limiters.
+    pub fn of_limiters(self, limiters: u32) -> Self {
+        Self { limiters, ..self }
+    }
+
+    /// The key numbers to call with, for a working set of `keys` limiters whatever the call.
+    pub fn numbers(&self, keys: u32) -> u32 {
+        keys.div_ceil(self.limiters)
     }
 }
 
@@ -192,6 +206,12 @@ pub fn calls_of_the_module() -> Vec<Call> {
             Some(bucket),
         ),
         (
+            Subject::MissingPreview,
+            "RL.TOKENBUCKET_RO, no such key",
+            format!("RL.TOKENBUCKET_RO missing:{{key}} {ROOMY_BUCKET}"),
+            Some("PING".to_owned()),
+        ),
+        (
             Subject::SlidingAllowed,
             "RL.SLIDING allowed",
             window.clone(),
@@ -219,7 +239,8 @@ pub fn calls_of_the_module() -> Vec<Call> {
     ]
     .into_iter()
     .map(|(subject, title, line, preparation)| {
-        Call::new(subject, title, &line, preparation.as_ref().unwrap_or(&line))
+        let call = Call::new(subject, title, &line, preparation.as_ref().unwrap_or(&line));
+        call.of_limiters(if subject == Subject::All { 2 } else { 1 })
     })
     .collect()
 }

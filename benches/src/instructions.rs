@@ -42,6 +42,9 @@ pub struct Count {
     pub command: f64,
     /// Below the module's function.
     pub handler: f64,
+    /// Of the handler's, those of the module's own code. The others are in the server's functions that
+    /// it calls, and in what these call; a built-in command has no such border.
+    pub own: Option<f64>,
 }
 
 /// The counts of one server.
@@ -61,6 +64,12 @@ impl Counts {
     /// Instructions in the handler as a multiple of those of SET.
     pub fn ratio(&self, subject: Subject) -> Option<f64> {
         Some(self.of(subject)?.handler / self.of(Subject::Set)?.handler)
+    }
+
+    /// The same of what the handler calls in the server; `None` for built-in commands.
+    pub fn ratio_of_server(&self, subject: Subject) -> Option<f64> {
+        let count = self.of(subject)?;
+        Some((count.handler - count.own?) / self.of(Subject::Set)?.handler)
     }
 }
 
@@ -124,10 +133,14 @@ fn count(profile: &Profile, call: &Call, module: &Path) -> Option<Count> {
         name if name.starts_with("rl.") => {
             let library = module.display().to_string();
             let is_dispatcher = |name: &str| name.ends_with("ModuleCommandDispatcher");
+            let enters = |edge: &Edge| is_dispatcher(&edge.caller) && edge.callee_object == library;
+            let leaves =
+                |edge: &Edge| edge.caller_object == library && edge.callee_object != library;
+            let handler = profile.mean(enters)?;
             return Some(Count {
                 command: profile.mean(|edge| is_dispatcher(&edge.callee))?,
-                handler: profile
-                    .mean(|edge| is_dispatcher(&edge.caller) && edge.callee_object == library)?,
+                handler,
+                own: Some(handler - profile.total(leaves) / profile.calls(enters)),
             });
         }
         name => format!("{name}Command"),
@@ -136,6 +149,7 @@ fn count(profile: &Profile, call: &Call, module: &Path) -> Option<Count> {
     Some(Count {
         command: cost,
         handler: cost,
+        own: None,
     })
 }
 
@@ -171,6 +185,7 @@ impl Drop for Profiles {
 /// An edge of the call graph.
 struct Edge {
     caller: String,
+    caller_object: String,
     callee: String,
     callee_object: String,
     calls: u64,
@@ -201,6 +216,7 @@ impl Profile {
                     .ok_or("a call without cost")?;
                 edges.push(Edge {
                     caller: caller.clone(),
+                    caller_object: object.clone(),
                     callee: callee.clone(),
                     callee_object: callee_object.take().unwrap_or_else(|| object.clone()),
                     calls,
@@ -225,14 +241,20 @@ impl Profile {
 
     /// Instructions a call over the edges chosen; `None` if there is none.
     fn mean(&self, chosen: impl Fn(&Edge) -> bool) -> Option<f64> {
-        let (calls, instructions) = self
-            .0
-            .iter()
-            .filter(|edge| chosen(edge))
-            .fold((0, 0), |(calls, instructions), edge| {
-                (calls + edge.calls, instructions + edge.instructions)
-            });
-        (calls > 0).then(|| instructions as f64 / calls as f64)
+        let calls = self.calls(&chosen);
+        (calls > 0.0).then(|| self.total(&chosen) / calls)
+    }
+
+    /// Calls over the edges chosen.
+    fn calls(&self, chosen: impl Fn(&Edge) -> bool) -> f64 {
+        let chosen = self.0.iter().filter(|edge| chosen(edge));
+        chosen.map(|edge| edge.calls).sum::<u64>() as f64
+    }
+
+    /// Instructions over the edges chosen.
+    fn total(&self, chosen: impl Fn(&Edge) -> bool) -> f64 {
+        let chosen = self.0.iter().filter(|edge| chosen(edge));
+        chosen.map(|edge| edge.instructions).sum::<u64>() as f64
     }
 }
 
@@ -341,5 +363,7 @@ mod tests {
             Some(15.0)
         );
         assert_eq!(profile.mean(|edge| edge.callee == "getCommand"), None);
+        let leaves = |edge: &Edge| edge.caller_object != edge.callee_object;
+        assert_eq!((profile.calls(leaves), profile.total(leaves)), (2.0, 30.0));
     }
 }

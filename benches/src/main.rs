@@ -50,20 +50,20 @@ struct Extent {
 const FULL: Extent = Extent {
     common: Plan {
         keys: 10_000,
-        rounds: 5,
-        time_a_turn: Duration::from_millis(150),
+        rounds: 21,
+        time_a_turn: Duration::from_millis(50),
         append_only: false,
     },
     cold: Some(Plan {
         keys: 1_000_000,
-        rounds: 3,
-        time_a_turn: Duration::from_millis(150),
+        rounds: 9,
+        time_a_turn: Duration::from_millis(50),
         append_only: false,
     }),
     append_only: Some(Plan {
         keys: 10_000,
-        rounds: 3,
-        time_a_turn: Duration::from_millis(150),
+        rounds: 9,
+        time_a_turn: Duration::from_millis(50),
         append_only: true,
     }),
     time_a_tier: Duration::from_millis(1_000),
@@ -268,13 +268,20 @@ fn count_instructions(options: &Options) -> Result<()> {
 }
 
 fn print_counts(counts: &Counts) {
-    println!("\n| {} | command | handler | x SET |", counts.server);
-    println!("| --- | ---: | ---: | ---: |");
+    println!(
+        "\n| {} | command | handler | x SET | our own code |",
+        counts.server
+    );
+    println!("| --- | ---: | ---: | ---: | ---: |");
     for (subject, title, count) in &counts.counts {
         let ratio = counts.ratio(*subject).unwrap_or(f64::NAN);
         println!(
-            "| {title} | {:.0} | {:.0} | {ratio:.3} |",
-            count.command, count.handler
+            "| {title} | {:.0} | {:.0} | {ratio:.3} | {} |",
+            count.command,
+            count.handler,
+            count
+                .own
+                .map_or_else(String::new, |own| format!("{own:.0}")),
         );
     }
 }

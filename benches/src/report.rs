@@ -299,15 +299,22 @@ impl Measured {
         }
         for counts in &self.counts {
             writeln!(page, "\n### {}\n", counts.server)?;
-            writeln!(page, "| call | command | handler | handler x SET |")?;
-            writeln!(page, "| --- | ---: | ---: | ---: |")?;
+            writeln!(
+                page,
+                "| call | command | handler | handler x SET | our own code | the server's part x SET |"
+            )?;
+            writeln!(page, "| --- | ---: | ---: | ---: | ---: | ---: |")?;
             for (subject, title, count) in &counts.counts {
                 writeln!(
                     page,
-                    "| {title} | {:.0} | {:.0} | {} |",
+                    "| {title} | {:.0} | {:.0} | {} | {} | {} |",
                     count.command,
                     count.handler,
                     two_digits(counts.ratio(*subject)),
+                    count
+                        .own
+                        .map_or_else(String::new, |own| format!("{own:.0}")),
+                    two_digits(counts.ratio_of_server(*subject)),
                 )?;
             }
         }
@@ -487,8 +494,9 @@ ttl, propagation.";
 const TIMINGS: &str = "\
 Server time is `usec / calls` of INFO commandstats, which is what runs in the command's handler; EVALSHA is timed
 as a whole, with the commands that the script calls. Throughput is the whole server's: 50 connections with 32 calls
-each under way, random keys. Allowed calls have room for any run; denied ones are on limiters that are used
-up. With AOF, what is propagated after the handler is not in its time, but is in the throughput.";
+each under way, random keys. The keys in a heading are limiters: RL.ALL of two draws from half as many pairs, so
+that its working set is that of the others. Allowed calls have room for any run; denied ones are on limiters that
+are used up. With AOF, what is propagated after the handler is not in its time, but is in the throughput.";
 
 const LADDER: &str = "\
 An open loop: calls come at a constant rate whether or not earlier ones were answered, one by one over 50
@@ -517,7 +525,9 @@ const COUNTS: &str = "\
 By `valgrind --tool=callgrind`, repeatable to about a percent where times are not. *Command* is all that runs below
 the function that the server calls for the command (`setCommand`, or the dispatcher of module commands);
 *handler* is all that runs below the module's own function, so without the dispatcher. Both include what they call
-in the server: lookup, expiry, replication, reply. Neither includes reading the request, finding the command and
+in the server: lookup, expiry, replication, reply. *Our own code* is what of the handler runs in the module itself;
+the rest is the module API's share, which no module can go below that opens, writes, propagates and replies as
+this one does. Neither includes reading the request, finding the command and
 writing to the socket and the AOF, which are alike for all. `benches/instructions.json` holds committed ratios
 with slack; `redis-rl-bench instructions --check` fails when one is exceeded. Under valgrind a call takes some
 fifty times as long, so what is done once a millisecond weighs more than in earnest.";

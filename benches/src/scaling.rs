@@ -33,7 +33,7 @@ pub struct Sizes {
     pub time_a_turn: Duration,
 }
 
-/// Keys where something else is varied.
+/// Keys where something else is varied: limiters in all, for RL.ALL too.
 const KEYS: u32 = 10_000;
 
 pub fn measure(program: &Program, module: &Path, sizes: &Sizes) -> Result<Scaling> {
@@ -109,7 +109,7 @@ fn all_of(count: u32) -> Call {
         .collect();
     let rules = vec![format!("TOKENBUCKET {ROOMY_BUCKET}"); count as usize];
     let line = format!("RL.ALL {count} {} {}", keys.join(" "), rules.join(" "));
-    other_call(Subject::All, "RL.ALL allowed", &line)
+    other_call(Subject::All, "RL.ALL allowed", &line).of_limiters(count)
 }
 
 fn extend(lines: &mut Vec<Line>, size: u32, timings: Vec<Timing>) {

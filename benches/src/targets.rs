@@ -66,8 +66,8 @@ impl Verdicts {
 pub fn of_timings(timings: &Timings) -> Vec<Verdict> {
     use Bound::{AtLeast, AtMost};
     use Subject::{
-        All, BucketAllowed, BucketDenied, BucketPreview, BucketScript, Set, SlidingAllowed,
-        SlidingDenied, SlidingPreview, SlidingScript,
+        All, BucketAllowed, BucketDenied, BucketDeniedMs, BucketPreview, BucketScript, Set,
+        SlidingAllowed, SlidingDenied, SlidingDeniedMs, SlidingPreview, SlidingScript,
     };
     // Redis 7 calls modules more cheaply, in relation to its SET, than the later servers do.
     let by_server = |redis_7, later| {
@@ -131,6 +131,16 @@ pub fn of_timings(timings: &Timings) -> Vec<Verdict> {
         "RL.ALL of two / RL.TOKENBUCKET, time",
         AtMost(2.1),
         time(All, BucketAllowed),
+    );
+    verdicts.add(
+        "RL.TOKENBUCKET denied, with MS / without, time",
+        AtMost(1.1),
+        time(BucketDeniedMs, BucketDenied),
+    );
+    verdicts.add(
+        "RL.SLIDING denied, with MS / without, time",
+        AtMost(1.1),
+        time(SlidingDeniedMs, SlidingDenied),
     );
     verdicts.add(
         "its EVALSHA / RL.TOKENBUCKET, time",

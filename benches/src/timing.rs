@@ -103,7 +103,7 @@ pub fn measure_calls(
         // Calls on the same keys share their preparation.
         if !prepared.contains(&&call.preparation) {
             prepared.push(&call.preparation);
-            let keys = Keys::EachOnce(plan.keys);
+            let keys = Keys::EachOnce(call.numbers(plan.keys));
             run(server.port, &call.preparation, COMMON, keys)?;
         }
     }
@@ -111,7 +111,7 @@ pub fn measure_calls(
     for _ in 0..plan.rounds {
         for (call, (usec, calls_per_s)) in calls.iter().zip(&mut measured) {
             let before = Spent::on(&mut client, &call.counted_as)?;
-            let keys = Keys::AnyOf(plan.keys, plan.time_a_turn);
+            let keys = Keys::AnyOf(call.numbers(plan.keys), plan.time_a_turn);
             let done = run(server.port, &call.template, shape, keys)?;
             let after = Spent::on(&mut client, &call.counted_as)?;
             usec.push(after.usec_per_call_since(before));
