@@ -37,6 +37,7 @@ impl ScriptState for WindowCounters {
 }
 
 /// The state that a key's value is: none if it is missing, `WRONGTYPE` if it is anything else.
+#[inline(always)]
 pub fn stored_state<S: ScriptState>(value: Value<'_>) -> Result<Found<S>, Error> {
     match value {
         Value::Missing => Ok(Found::Nothing),
