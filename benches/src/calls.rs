@@ -125,34 +125,36 @@ impl Scripts {
         })
     }
 
-    pub fn token_bucket_line(&self, key: &str) -> String {
-        let now_ms = since_epoch_s() * 1000;
-        format!(
-            "EVALSHA {} 1 {key} {ROOMY_BUCKET} {now_ms} 1",
-            self.token_bucket
-        )
+    /// A call of the token bucket's script: `rule` is capacity and refill rate.
+    pub fn token_bucket_line(&self, key: &str, rule: &str, now_ms: u64, cost: u32) -> String {
+        let digest = &self.token_bucket;
+        format!("EVALSHA {digest} 1 {key} {rule} {now_ms} {cost}")
     }
 
+    /// A call of the sliding window's script, at the present time.
     pub fn sliding_window_line(&self, key: &str) -> String {
         let now_s = since_epoch_s();
         format!(
-            "EVALSHA {} 3 {key}:c {key}:p {key}:i {ROOMY_WINDOW} {now_s} 1",
+            "EVALSHA {} 3 {key}:c {key}:p {key}:i {STEADY_WINDOW} {now_s} 1",
             self.sliding_window
         )
     }
 }
 
-fn since_epoch_s() -> u64 {
+pub fn since_epoch_s() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())
 }
 
-/// Capacity and refill rate that no run can exhaust.
+/// Capacity and refill rate that a thousand limiters and more do not exhaust when they share the calls.
+pub const STEADY_BUCKET: &str = "1000 1000";
+
+/// Capacity and refill rate that even one limiter called all the time does not exhaust.
 pub const ROOMY_BUCKET: &str = "1000000 1000000";
 
-/// Limit and window that no run can exhaust.
-pub const ROOMY_WINDOW: &str = "1000000000 60";
+/// Limit and window that no run exhausts.
+pub const STEADY_WINDOW: &str = "100000 60";
 
 /// Capacity and refill rate of a bucket that the preparation empties for hours.
 pub const TIGHT_BUCKET: &str = "1 0.0001";
@@ -165,12 +167,12 @@ pub const SET_LINE: &str = "SET set:{key} 0123456789abcdef PX 3600000";
 
 /// The calls of the module and of the server itself.
 pub fn calls_of_the_module() -> Vec<Call> {
-    let bucket = format!("RL.TOKENBUCKET bucket:{{key}} {ROOMY_BUCKET}");
+    let bucket = format!("RL.TOKENBUCKET bucket:{{key}} {STEADY_BUCKET}");
     let empty_bucket = format!("RL.TOKENBUCKET empty:{{key}} {TIGHT_BUCKET}");
-    let window = format!("RL.SLIDING window:{{key}} {ROOMY_WINDOW}");
+    let window = format!("RL.SLIDING window:{{key}} {STEADY_WINDOW}");
     let full_window = format!("RL.SLIDING full:{{key}} {TIGHT_WINDOW}");
     let all = format!(
-        "RL.ALL 2 first:{{key}} second:{{key}} TOKENBUCKET {ROOMY_BUCKET} SLIDING {ROOMY_WINDOW}"
+        "RL.ALL 2 first:{{key}} second:{{key}} TOKENBUCKET {STEADY_BUCKET} SLIDING {STEADY_WINDOW}"
     );
     [
         (Subject::Set, "SET .. PX", SET_LINE.to_owned(), None),
@@ -208,7 +210,7 @@ pub fn calls_of_the_module() -> Vec<Call> {
         (
             Subject::MissingPreview,
             "RL.TOKENBUCKET_RO, no such key",
-            format!("RL.TOKENBUCKET_RO missing:{{key}} {ROOMY_BUCKET}"),
+            format!("RL.TOKENBUCKET_RO missing:{{key}} {STEADY_BUCKET}"),
             Some("PING".to_owned()),
         ),
         (
@@ -247,7 +249,7 @@ pub fn calls_of_the_module() -> Vec<Call> {
 
 /// The scripts by EVALSHA.
 pub fn calls_of_the_scripts(scripts: &Scripts) -> Vec<Call> {
-    let bucket = scripts.token_bucket_line("hash:{key}");
+    let bucket = scripts.token_bucket_line("hash:{key}", STEADY_BUCKET, since_epoch_s() * 1000, 1);
     let window = scripts.sliding_window_line("strings:{key}");
     vec![
         Call::new(

@@ -1,14 +1,22 @@
 //! (c) Bytes that a limiter takes in the server's memory, with its ttl.
 
 use crate::Result;
-use crate::calls::{ROOMY_BUCKET, ROOMY_WINDOW, Scripts, Template};
+use crate::calls::{STEADY_WINDOW, Scripts, Template, since_epoch_s};
 use crate::load::{COMMON, Keys, run};
 use crate::resp::Client;
 use crate::server::{Launch, Program, Server};
 use std::path::Path;
 
 /// Calls of each limiter: the first creates its key, later ones may change how it is held.
-const CALLS_A_LIMITER: usize = 3;
+const CALLS_A_LIMITER: u64 = 3;
+
+/// Milliseconds from one call of a bucket to the next.
+const STEP_MS: u64 = 137;
+
+/// The rule and the cost of a bucket's calls, by which, as in nearly every bucket that is in use, no
+/// whole number of tokens is left: the script's hash holds them as digits.
+const BUCKET: &str = "100 10";
+const BUCKET_COST: u32 = 5;
 
 /// What is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,18 +97,30 @@ pub fn measure(program: &Program, module: &Path, limiters: u32) -> Result<Memory
 fn measure_kind(server: &Server, kind: Kind, limiters: u32) -> Result<Bytes> {
     let mut client = server.client()?;
     let scripts = Scripts::load(&mut client)?;
-    let line = match kind {
-        Kind::Bucket => format!("RL.TOKENBUCKET user:{{key}} {ROOMY_BUCKET}"),
-        Kind::Window => format!("RL.SLIDING user:{{key}} {ROOMY_WINDOW}"),
-        Kind::BucketScript => scripts.token_bucket_line("user:{key}"),
-        Kind::WindowScript => scripts.sliding_window_line("user:{key}"),
+    let first_ms = since_epoch_s() * 1000;
+    let template = |step: u64| {
+        let now_ms = first_ms + step * STEP_MS;
+        Template::new(&match kind {
+            Kind::Bucket => {
+                format!("RL.TOKENBUCKET user:{{key}} {BUCKET} COST {BUCKET_COST} NOW {now_ms}")
+            }
+            Kind::Window => format!("RL.SLIDING user:{{key}} {STEADY_WINDOW}"),
+            Kind::BucketScript => {
+                scripts.token_bucket_line("user:{key}", BUCKET, now_ms, BUCKET_COST)
+            }
+            Kind::WindowScript => scripts.sliding_window_line("user:{key}"),
+        })
     };
-    let template = Template::new(&line);
     // What a first call allocates for good, such as a script's machine, is not a limiter's.
-    run(server.port, &template, COMMON, Keys::EachOnce(1))?;
+    run(server.port, &template(0), COMMON, Keys::EachOnce(1))?;
     let before = used_memory(&mut client)?;
-    for _ in 0..CALLS_A_LIMITER {
-        run(server.port, &template, COMMON, Keys::EachOnce(limiters))?;
+    for step in 0..CALLS_A_LIMITER {
+        run(
+            server.port,
+            &template(step),
+            COMMON,
+            Keys::EachOnce(limiters),
+        )?;
     }
     let grown = used_memory(&mut client)?.saturating_sub(before);
     let keys = match kind {

@@ -89,11 +89,11 @@ pub fn measure(program: &Program, module: &Path) -> Result<Vec<Propagated>> {
         .collect()
 }
 
-/// GET writes nothing, and the unit of a reply changes nothing.
+/// GET writes nothing, one preview is as the other, and the unit of a reply changes nothing.
 fn is_told_by_another(call: &Call) -> bool {
     matches!(
         call.subject,
-        Subject::Get | Subject::BucketDeniedMs | Subject::SlidingDeniedMs
+        Subject::Get | Subject::MissingPreview | Subject::BucketDeniedMs | Subject::SlidingDeniedMs
     )
 }
 

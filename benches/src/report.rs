@@ -510,7 +510,8 @@ failing tiers that is also the server, which has stopped reading).";
 
 const MEMORY: &str = "\
 With a ttl, after three calls, keys `user:00000042`; the script of the sliding window has a suffix to tell its three
-keys apart. The growth of `used_memory` includes what MEMORY USAGE leaves out: the entry of the ttl and
+keys apart. The bucket's calls leave a fraction of a token, as nearly all do in use: the script's hash holds it as
+digits (with a whole number of tokens it is 16 bytes less). The growth of `used_memory` includes what MEMORY USAGE leaves out: the entry of the ttl and
 the tables.";
 
 const PROPAGATED: &str = "\

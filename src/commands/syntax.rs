@@ -273,15 +273,28 @@ pub fn numkeys(word: &[u8], words_after: usize) -> Result<usize, SyntaxError> {
 }
 
 /// Refuses a call that names a key twice.
-pub fn distinct<'a>(keys: impl Iterator<Item = &'a [u8]> + Clone) -> Result<(), SyntaxError> {
-    let mut sorted: SmallVec<[&[u8]; RULES_ON_STACK]> = keys.clone().collect();
-    sorted.sort_unstable();
-    let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) else {
-        return Ok(());
+pub fn distinct<'a>(names: impl Iterator<Item = &'a [u8]>) -> Result<(), SyntaxError> {
+    let mut keys: SmallVec<[&[u8]; RULES_ON_STACK]> = SmallVec::new();
+    keys.extend(names);
+    let second = if keys.len() <= RULES_ON_STACK {
+        (1..keys.len()).find(|&position| keys[..position].contains(&keys[position]))
+    } else {
+        repeated_among_many(&keys)
     };
-    let mut positions = (1..).zip(keys).filter(|&(_, key)| key == pair[0]);
-    let second = positions.nth(1).map_or(0, |(position, _)| position);
-    Err(SyntaxError::DuplicateKey { key: second })
+    match second {
+        None => Ok(()),
+        Some(position) => Err(SyntaxError::DuplicateKey { key: position + 1 }),
+    }
+}
+
+/// The position at which a key stands for the second time, in less than quadratic time.
+fn repeated_among_many(keys: &[&[u8]]) -> Option<usize> {
+    let mut sorted: Vec<usize> = (0..keys.len()).collect();
+    sorted.sort_by_key(|&position| keys[position]);
+    let pairs = sorted
+        .windows(2)
+        .filter(|pair| keys[pair[0]] == keys[pair[1]]);
+    pairs.map(|pair| pair[1]).min()
 }
 
 /// Reads the words after the keys of RL.ALL: as many rules as keys, then `NOW` and `MS`. The rules go
