@@ -6,7 +6,6 @@ use super::number::{self, Range};
 use crate::limiter::{Limiter, MAX_NUMBER, Request, SlidingWindow, TokenBucket};
 use smallvec::SmallVec;
 use std::fmt;
-use std::iter::Peekable;
 
 /// Rules of an RL.ALL call for which nothing is allocated.
 pub const RULES_ON_STACK: usize = 8;
@@ -232,15 +231,15 @@ impl RuleSyntax for SlidingWindow {
 // Always inlined: the call would else go through memory, which costs 60 instructions.
 #[inline(always)]
 pub fn single<'a, L: RuleSyntax>(
-    words: impl Iterator<Item = &'a [u8]>,
+    mut words: impl Iterator<Item = &'a [u8]>,
 ) -> Result<SingleCall<L>, SyntaxError> {
-    let mut words = words.peekable();
     let (first, second) = two_parameters(&mut words).ok_or(SyntaxError::UnknownKeyword)?;
     let rule = L::from_parameters(first, second)?;
     let mut request = None;
     let mut options = OptionWords::default();
-    while let Some(&word) = words.peek() {
-        let is_known = read_request(&mut words, &mut request)? || options.read(&mut words, word)?;
+    while let Some(word) = words.next() {
+        let is_known =
+            read_request(word, &mut words, &mut request)? || options.read(word, &mut words)?;
         if !is_known {
             return Err(SyntaxError::UnknownKeyword);
         }
@@ -301,17 +300,16 @@ fn repeated_among_many(keys: &[&[u8]]) -> Option<usize> {
 /// into `rules`, since they are long and a returned value would be moved about.
 pub fn all<'a>(
     numkeys: usize,
-    words: impl Iterator<Item = &'a [u8]>,
+    mut words: impl Iterator<Item = &'a [u8]> + Clone,
     rules: &mut Rules,
 ) -> Result<Options, SyntaxError> {
-    let mut words = words.peekable();
     rules.clear();
     for key in 1..=numkeys {
         rules.push(any_rule(&mut words, key)?);
     }
     let mut options = OptionWords::default();
-    while let Some(&word) = words.peek() {
-        if !options.read(&mut words, word)? {
+    while let Some(word) = words.next() {
+        if !options.read(word, &mut words)? {
             return Err(SyntaxError::AfterTheRules);
         }
     }
@@ -321,7 +319,7 @@ pub fn all<'a>(
 /// As [`all`], for RL.ALL_RO: a preview has no `REFUND`.
 pub fn all_preview<'a>(
     numkeys: usize,
-    words: impl Iterator<Item = &'a [u8]>,
+    words: impl Iterator<Item = &'a [u8]> + Clone,
     rules: &mut Rules,
 ) -> Result<Options, SyntaxError> {
     let options = all(numkeys, words, rules)?;
@@ -372,8 +370,8 @@ fn two_parameters<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Option<(&'a
     Some((words.next()?, words.next()?))
 }
 
-fn any_rule<'a, I: Iterator<Item = &'a [u8]>>(
-    words: &mut Peekable<I>,
+fn any_rule<'a>(
+    words: &mut (impl Iterator<Item = &'a [u8]> + Clone),
     key: usize,
 ) -> Result<(AnyRule, Request), SyntaxError> {
     let algorithm = words.next().ok_or(SyntaxError::NoRule { key })?;
@@ -388,7 +386,13 @@ fn any_rule<'a, I: Iterator<Item = &'a [u8]>>(
         AnyRule::Sliding(SlidingWindow::from_parameters(first, second)?)
     };
     let mut request = None;
-    while read_request(words, &mut request)? {}
+    // The next word may be the next rule's.
+    let mut ahead = words.clone();
+    while let Some(word) = ahead.next()
+        && read_request(word, &mut ahead, &mut request)?
+    {
+        *words = ahead.clone();
+    }
     Ok((rule, request.unwrap_or(ONE)))
 }
 
@@ -397,14 +401,13 @@ fn is_keyword<const LEN: usize>(word: &[u8], keyword: &[u8; LEN]) -> bool {
     word == keyword || word.eq_ignore_ascii_case(keyword)
 }
 
-/// Reads `COST cost` or `REFUND amount` if that is what comes next, and says whether it was.
-fn read_request<'a, I: Iterator<Item = &'a [u8]>>(
-    words: &mut Peekable<I>,
+/// Reads `COST cost` or `REFUND amount` if `word`, which `words` follow, is its keyword, and says
+/// whether it was.
+fn read_request<'a>(
+    word: &[u8],
+    words: &mut impl Iterator<Item = &'a [u8]>,
     request: &mut Option<Request>,
 ) -> Result<bool, SyntaxError> {
-    let Some(word) = words.peek() else {
-        return Ok(false);
-    };
     let is_cost = is_keyword(word, b"COST");
     if !is_cost && !is_keyword(word, b"REFUND") {
         return Ok(false);
@@ -415,7 +418,6 @@ fn read_request<'a, I: Iterator<Item = &'a [u8]>>(
         Some(_) => return Err(SyntaxError::CostAndRefund),
         None => {}
     }
-    words.next();
     let argument = if is_cost {
         Argument::Cost
     } else {
@@ -439,17 +441,17 @@ struct OptionWords {
 }
 
 impl OptionWords {
-    /// Reads `NOW unix_ms` or `MS` if `word`, which comes next, is one of them, and says whether it was.
+    /// Reads `NOW unix_ms` or `MS` if `word`, which `words` follow, is its keyword, and says whether
+    /// it was.
     fn read<'a>(
         &mut self,
-        words: &mut impl Iterator<Item = &'a [u8]>,
         word: &[u8],
+        words: &mut impl Iterator<Item = &'a [u8]>,
     ) -> Result<bool, SyntaxError> {
         if is_keyword(word, b"NOW") {
             if self.now_ms.is_some() {
                 return Err(SyntaxError::Repeated("NOW"));
             }
-            words.next();
             let value = words.next().ok_or(SyntaxError::NoValue(Argument::Now))?;
             let now_ms = number::integer(value).ok_or(SyntaxError::OutOfRange(Argument::Now))?;
             self.now_ms = Some(now_ms);
@@ -457,7 +459,6 @@ impl OptionWords {
             if self.has_ms {
                 return Err(SyntaxError::Repeated("MS"));
             }
-            words.next();
             self.has_ms = true;
         } else {
             return Ok(false);

@@ -131,6 +131,7 @@ impl<'call> WriteKey<'call> {
     }
 
     /// Stores `bytes` with a deadline (Unix time in ms; `None` to live on), unseen by anyone else.
+    #[inline(always)]
     pub fn store(&mut self, bytes: &[u8], deadline_ms: Option<i64>) {
         let Some(handle) = &self.handle else { return };
         match self.in_place.take() {
@@ -151,6 +152,7 @@ impl<'call> WriteKey<'call> {
 
     /// Stores as [`store`](Self::store) does, propagates the result to replicas and to the append-only
     /// file, and signals the key as modified.
+    #[inline(always)]
     pub fn store_and_propagate(&mut self, bytes: &[u8], deadline_ms: Option<i64>) {
         self.store(bytes, deadline_ms);
         replicate::set(self.context, self.name, bytes, deadline_ms);
