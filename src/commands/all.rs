@@ -54,12 +54,13 @@ impl Command for AllCommand {
         let now_ms = options.now_ms.unwrap_or(server_now_ms);
 
         let mut members: SmallVec<[(WriteKey<'_>, AnyDecision); RULES_ON_STACK]> = SmallVec::new();
+        let mut all_allow = true;
         for (position, &(rule, request)) in (FIRST_KEY..).zip(&rules) {
             let mut key = context.open_for_writing(arguments.key(position));
             let decision = rule.decide(request, key.value(rule.state_len()), now_ms)?;
+            all_allow &= decision.is_allowed();
             members.push((key, decision));
         }
-        let all_allow = members.iter().all(|(_, decision)| decision.is_allowed());
         if all_allow {
             for (key, decision) in &mut members {
                 decision.carry_out(key, server_now_ms);

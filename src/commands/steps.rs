@@ -76,6 +76,8 @@ pub fn outcome<L: Limiter>(decision: &Decision<L>) -> Outcome {
 
 impl TimeUnit {
     /// The four integers of a reply.
+    // Always inlined: the answer would else go through memory.
+    #[inline(always)]
     pub fn reply<L: Limiter>(self, answer: Answer<L>) -> [i64; 4] {
         match self {
             Self::Seconds => answer.in_seconds(),
