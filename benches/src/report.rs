@@ -484,12 +484,20 @@ else runs; **the ratios are what counts**: they are taken in one run, in rounds 
 turn, each round's figure divided by SET's of the same round, and the median of the rounds shown.
 
 Server and load generator share one machine and talk over 127.0.0.1. All times are the server's own clock:
-no call states NOW, but the scripts, which must be told the time.";
+no call that is timed states NOW, but the scripts, which must be told the time.
+
+Other modules are measured beside this one, in the same rounds, with a command line each:
+`BENCH_PEERS='/path/to/libredis_cell.so=CL.THROTTLE cell:{key} 1000 60000 60' make bench`.";
 
 const TARGETS: &str = "\
 What the project set out to reach, as ratios, and what this run measured; in brackets the target. The yardstick
 is `SET key <16 bytes> PX ms`, the built-in command that does the same kind of work: one lookup, one write, a
-ttl, propagation.";
+ttl, propagation. On a shared machine the ratios of times vary by a tenth from run to run, with what others leave
+of the caches; those of instructions by a hundredth.
+
+Why some are missed: most of a call runs in the functions of the module API, and the last column of
+[Instructions a call](#instructions-a-call) shows what ratio these alone come to. The largest are RM_Replicate,
+which looks SET up by its name each time, RM_OpenKey with its two lookups, and the four integers of the reply.";
 
 const TIMINGS: &str = "\
 Server time is `usec / calls` of INFO commandstats, which is what runs in the command's handler; EVALSHA is timed
