@@ -74,7 +74,9 @@ pub trait Limiter: Copy {
 
     /// The smallest d >= 1 such that [`take`](Self::take) of `cost` succeeds at `now_ms` + d from the
     /// state `left` behind, which may be older than `now_ms`, or [`NEVER_MS`] (section 4).
-    fn retry_after_ms(self, left: Self::State, cost: f64, now_ms: i64) -> i64;
+    ///
+    /// `reset_after_ms` is what [`reset_after_ms`](Self::reset_after_ms) says of that state as of `now_ms`.
+    fn retry_after_ms(self, left: Self::State, cost: f64, now_ms: i64, reset_after_ms: i64) -> i64;
 
     /// Milliseconds that a key may live after the call; `None` if it must not expire.
     fn ttl_ms(self) -> Option<i64>;
@@ -247,7 +249,9 @@ impl<L: Limiter> Answer<L> {
     pub fn in_milliseconds(&self) -> [i64; 4] {
         let reset_after_ms = self.rule.reset_after_ms(self.shown, self.now_ms);
         let retry_after_ms = match self.denied_cost {
-            Some(cost) => self.rule.retry_after_ms(self.left, cost, self.now_ms),
+            Some(cost) => self
+                .rule
+                .retry_after_ms(self.left, cost, self.now_ms, reset_after_ms),
             None => 0,
         };
         self.reply(reset_after_ms, retry_after_ms)

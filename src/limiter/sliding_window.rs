@@ -30,6 +30,19 @@ pub struct WindowCounters {
     pub current: f64,
 }
 
+impl WindowCounters {
+    /// The number of the last window in which something is still counted, if anything is.
+    fn last_counted(self) -> Option<i64> {
+        if self.current > 0.0 {
+            Some(self.index.saturating_add(1))
+        } else if self.previous > 0.0 {
+            Some(self.index)
+        } else {
+            None
+        }
+    }
+}
+
 impl SlidingWindow {
     /// The number of the window that `at_ms` lies in. It never falls when `at_ms` rises.
     fn index_at(self, at_ms: i64) -> i64 {
@@ -144,15 +157,13 @@ impl Limiter for SlidingWindow {
     }
 
     fn reset_after_ms(self, counters: WindowCounters, now_ms: i64) -> i64 {
-        let windows_that_count = if counters.current > 0.0 {
-            2
-        } else if counters.previous > 0.0 {
-            1
-        } else {
-            return 0;
-        };
-        let fresh_ms = self.first_ms_of(counters.index.saturating_add(windows_that_count));
-        (fresh_ms - now_ms).min(MAX_REPORTED_TIME)
+        match counters.last_counted() {
+            Some(last) => {
+                let fresh_ms = self.first_ms_of(last.saturating_add(1));
+                (fresh_ms - now_ms).min(MAX_REPORTED_TIME)
+            }
+            None => 0,
+        }
     }
 
     /// Within one window the room never shrinks, so the last millisecond of a window tells whether it
@@ -163,16 +174,23 @@ impl Limiter for SlidingWindow {
     ///   milliseconds long, the same weights: if the first whole one has no room, none has. (Where
     ///   windows are not whole milliseconds, or so few that rounding moves the edge of some of them, a
     ///   later one may have it sooner: the time is then sufficient and not the least.);
-    /// * the stored one, and the one after it, where `current` has become the previous counter;
-    /// * the second one after it, where nothing is counted any more.
-    fn retry_after_ms(self, left: WindowCounters, cost: f64, now_ms: i64) -> i64 {
+    /// * the stored one, and the one after it, where `current` has become the previous counter.
+    ///
+    /// If none of these has room, there is some once nothing is counted any more: at the reset.
+    fn retry_after_ms(
+        self,
+        left: WindowCounters,
+        cost: f64,
+        now_ms: i64,
+        reset_after_ms: i64,
+    ) -> i64 {
         if cost > self.limit {
             return NEVER_MS;
         }
         let counters = self.advance(Some(left), now_ms);
+        let last_counted = counters.last_counted();
         let index = self.index_at(now_ms);
         let stored = counters.index;
-        let mut end_ms = now_ms + 1;
         let mut looked_at = index - 1;
         for candidate in [index, index + 1, stored, stored.saturating_add(1)] {
             if candidate <= looked_at {
@@ -180,12 +198,15 @@ impl Limiter for SlidingWindow {
             }
             looked_at = candidate;
             let counters = Self::roll_over(counters, candidate);
-            // Without a previous counter the estimate is the same all through the window. That of the
-            // last candidate has room then, so its end is always known below.
+            // Without a previous counter the estimate is the same all through the window.
             if counters.previous == 0.0 && counters.current + cost > self.limit {
                 continue;
             }
-            end_ms = self.first_ms_of(candidate.saturating_add(1));
+            let end_ms = if last_counted == Some(candidate) {
+                now_ms + reset_after_ms
+            } else {
+                self.first_ms_of(candidate.saturating_add(1))
+            };
             let last_ms = end_ms - 1;
             if !self.admits(counters, cost, candidate, last_ms) {
                 continue;
@@ -207,7 +228,7 @@ impl Limiter for SlidingWindow {
                 return (at_ms - now_ms).min(MAX_REPORTED_TIME);
             }
         }
-        (end_ms.max(now_ms + 1) - now_ms).min(MAX_REPORTED_TIME)
+        reset_after_ms.max(1)
     }
 
     fn ttl_ms(self) -> Option<i64> {

@@ -107,7 +107,13 @@ impl Limiter for TokenBucket {
         self.wait_for(self.capacity, level, now_ms, 0)
     }
 
-    fn retry_after_ms(self, left: BucketLevel, cost: f64, now_ms: i64) -> i64 {
+    fn retry_after_ms(
+        self,
+        left: BucketLevel,
+        cost: f64,
+        now_ms: i64,
+        _reset_after_ms: i64,
+    ) -> i64 {
         if cost > self.capacity {
             return NEVER_MS;
         }
