@@ -50,19 +50,22 @@ struct Extent {
 const FULL: Extent = Extent {
     common: Plan {
         keys: 10_000,
-        rounds: 21,
+        servers: 5,
+        rounds: 5,
         time_a_turn: Duration::from_millis(50),
         append_only: false,
     },
     cold: Some(Plan {
         keys: 1_000_000,
+        servers: 1,
         rounds: 9,
         time_a_turn: Duration::from_millis(50),
         append_only: false,
     }),
     append_only: Some(Plan {
         keys: 10_000,
-        rounds: 9,
+        servers: 3,
+        rounds: 4,
         time_a_turn: Duration::from_millis(50),
         append_only: true,
     }),
@@ -81,6 +84,7 @@ const FULL: Extent = Extent {
 const QUICK: Extent = Extent {
     common: Plan {
         keys: 1_000,
+        servers: 1,
         rounds: 1,
         time_a_turn: Duration::from_millis(30),
         append_only: false,

@@ -481,7 +481,8 @@ fn with_commas(number: u32) -> String {
 const HEAD: &str = "\
 `make bench` writes this page. Absolute figures vary with the machine, with the server's build and with what
 else runs; **the ratios are what counts**: they are taken in one run, in rounds in which every call has its
-turn, each round's figure divided by SET's of the same round, and the median of the rounds shown.
+turn, each round's figure divided by SET's of the same round, and the median of the rounds shown: for the common
+table rounds on five servers started one after another, since where a server's keys come to lie in memory counts.
 
 Server and load generator share one machine and talk over 127.0.0.1. All times are the server's own clock:
 no call that is timed states NOW, but the scripts, which must be told the time.

@@ -48,6 +48,7 @@ pub fn measure(program: &Program, module: &Path, sizes: &Sizes) -> Result<Scalin
     };
     let plan = |keys| Plan {
         keys,
+        servers: 1,
         rounds: sizes.rounds,
         time_a_turn: sizes.time_a_turn,
         append_only: false,

@@ -15,6 +15,10 @@ use std::time::Duration;
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub keys: u32,
+    /// Servers that are started for it, one after another: where in memory a server's keys come to lie
+    /// weighs as much as anything else.
+    pub servers: usize,
+    /// Rounds on each of them.
     pub rounds: usize,
     pub time_a_turn: Duration,
     pub append_only: bool,
@@ -64,30 +68,51 @@ pub fn measure(program: &Program, module: &Path, peers: &Peers, plan: Plan) -> R
     let mut modules = vec![module.to_owned()];
     modules.extend(peers.modules());
     let append_only = ["--appendonly", "yes", "--appendfsync", "everysec"];
-    let server = Server::start(
-        program,
-        &Launch {
-            modules: &modules,
-            options: if plan.append_only { &append_only } else { &[] },
-            ..Launch::default()
-        },
-    )?;
-    let mut client = server.client()?;
-    let mut calls = calls_of_the_module();
-    calls.extend(calls_of_the_scripts(&Scripts::load(&mut client)?));
-    calls.extend(
-        peers
-            .lines()
-            .enumerate()
-            .map(|(place, line)| call_of_a_peer(place, line)),
-    );
-    let turns = measure_calls(&server, &calls, COMMON, plan)?;
+    let launch = Launch {
+        modules: &modules,
+        options: if plan.append_only { &append_only } else { &[] },
+        ..Launch::default()
+    };
+    let mut version = String::new();
+    let mut measured = Vec::new();
+    for _ in 0..plan.servers {
+        let server = Server::start(program, &launch)?;
+        let mut client = server.client()?;
+        version = server.version()?;
+        let mut calls = calls_of_the_module();
+        calls.extend(calls_of_the_scripts(&Scripts::load(&mut client)?));
+        calls.extend(
+            peers
+                .lines()
+                .enumerate()
+                .map(|(place, line)| call_of_a_peer(place, line)),
+        );
+        measured.push(measure_calls(&server, &calls, COMMON, plan)?);
+    }
     Ok(Timings {
-        server: server.version()?,
+        server: version,
         keys: plan.keys,
         append_only: plan.append_only,
-        timings: turns,
+        timings: merge(measured),
     })
+}
+
+/// The calls' medians over the rounds on all servers.
+fn merge(measured: Vec<Vec<Timing>>) -> Vec<Timing> {
+    measured
+        .into_iter()
+        .reduce(|mut all, next| {
+            for (timing, next) in all.iter_mut().zip(next) {
+                timing.usec_by_round.extend(next.usec_by_round);
+                timing
+                    .calls_per_s_by_round
+                    .extend(next.calls_per_s_by_round);
+                timing.usec = median(timing.usec_by_round.clone());
+                timing.calls_per_s = median(timing.calls_per_s_by_round.clone());
+            }
+            all
+        })
+        .unwrap_or_default()
 }
 
 /// Measures `calls` on a running server, after preparing each key.
