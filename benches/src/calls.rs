@@ -65,6 +65,8 @@ pub enum Subject {
     SlidingDeniedMs,
     SlidingPreview,
     All,
+    AllDenied,
+    AllPreview,
     BucketScript,
     SlidingScript,
     /// Another module's command: its place in BENCH_PEERS.
@@ -237,12 +239,29 @@ pub fn calls_of_the_module() -> Vec<Call> {
             window.replace("SLIDING ", "SLIDING_RO "),
             Some(window),
         ),
-        (Subject::All, "RL.ALL of two, allowed", all, None),
+        (Subject::All, "RL.ALL of two, allowed", all.clone(), None),
+        (
+            Subject::AllDenied,
+            "RL.ALL of two, denied",
+            format!(
+                "RL.ALL 2 tight:{{key}} loose:{{key}} TOKENBUCKET {TIGHT_BUCKET} SLIDING {STEADY_WINDOW}"
+            ),
+            None,
+        ),
+        (
+            Subject::AllPreview,
+            "RL.ALL_RO of two",
+            all.replace("RL.ALL ", "RL.ALL_RO "),
+            Some(all),
+        ),
     ]
     .into_iter()
     .map(|(subject, title, line, preparation)| {
         let call = Call::new(subject, title, &line, preparation.as_ref().unwrap_or(&line));
-        call.of_limiters(if subject == Subject::All { 2 } else { 1 })
+        call.of_limiters(match subject {
+            Subject::All | Subject::AllDenied | Subject::AllPreview => 2,
+            _ => 1,
+        })
     })
     .collect()
 }
