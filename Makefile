@@ -60,8 +60,9 @@ bench: build ## measure, and write docs/benchmarks.md with its charts
 	$(BENCH)
 
 .PHONY: check-instructions
-check-instructions: build ## compare the instructions of a call with the committed figures
+check-instructions: build ## compare the instructions of a call with the committed figures; no decision may allocate
 	$(BENCH) -- instructions --check
+	$(BENCH) --example decision
 
 .PHONY: fuzz
 fuzz: setup ## fuzz the argument parser and the state codec (FUZZ_SECONDS=60 each)

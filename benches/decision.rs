@@ -1,7 +1,7 @@
 //! Nanoseconds a decision, without Redis; and that none of it allocates.
 //!
-//! `cargo run --release -p redis-rl-bench --example decision -- --bench`; without `--bench` it only checks
-//! that no decision allocates.
+//! `cargo run --release --manifest-path benches/Cargo.toml --example decision -- --bench`; without
+//! `--bench` it only checks that no decision allocates.
 
 #[allow(
     dead_code,
@@ -11,7 +11,9 @@
 mod limiter;
 
 use criterion::{Criterion, criterion_group};
-use limiter::{BucketLevel, Limiter, Request, SlidingWindow, TokenBucket, WindowCounters, decide};
+use limiter::{
+    Answer, BucketLevel, Limiter, Request, SlidingWindow, TokenBucket, WindowCounters, decide,
+};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,8 +72,8 @@ fn counters(previous: f64, current: f64) -> Option<WindowCounters> {
     })
 }
 
-/// A decision and its reply in whole seconds.
-fn in_seconds<L: Limiter>(rule: L, stored: Option<L::State>) -> [i64; 4] {
+/// A decision, carried out.
+fn decided<L: Limiter>(rule: L, stored: Option<L::State>) -> Answer<L> {
     let decision = decide(
         black_box(rule),
         black_box(Request::Take(1.0)),
@@ -79,19 +81,7 @@ fn in_seconds<L: Limiter>(rule: L, stored: Option<L::State>) -> [i64; 4] {
         black_box(NOW_MS),
     );
     black_box(decision.effect());
-    decision.carried_out().in_seconds()
-}
-
-/// A decision and its reply in exact milliseconds.
-fn in_milliseconds<L: Limiter>(rule: L, stored: Option<L::State>) -> [i64; 4] {
-    let decision = decide(
-        black_box(rule),
-        black_box(Request::Take(1.0)),
-        black_box(stored),
-        black_box(NOW_MS),
-    );
-    black_box(decision.effect());
-    decision.carried_out().in_milliseconds()
+    decision.carried_out()
 }
 
 /// A decision that is measured: its name, what its reply's first number must be, and how to make it.
@@ -100,47 +90,55 @@ type Case = (&'static str, i64, Box<dyn Fn() -> [i64; 4]>);
 /// Every decision that is measured.
 fn cases() -> Vec<Case> {
     vec![
-        ("bucket new", 1, Box::new(|| in_seconds(BUCKET, None))),
+        (
+            "bucket new",
+            1,
+            Box::new(|| decided(BUCKET, None).in_seconds()),
+        ),
         (
             "bucket allowed",
             1,
-            Box::new(|| in_seconds(BUCKET, level(50.5))),
+            Box::new(|| decided(BUCKET, level(50.5)).in_seconds()),
         ),
         (
             "bucket denied",
             0,
-            Box::new(|| in_seconds(BUCKET, level(0.25))),
+            Box::new(|| decided(BUCKET, level(0.25)).in_seconds()),
         ),
         (
             "bucket allowed, MS",
             1,
-            Box::new(|| in_milliseconds(BUCKET, level(50.5))),
+            Box::new(|| decided(BUCKET, level(50.5)).in_milliseconds()),
         ),
         (
             "bucket denied, MS",
             0,
-            Box::new(|| in_milliseconds(BUCKET, level(0.25))),
+            Box::new(|| decided(BUCKET, level(0.25)).in_milliseconds()),
         ),
-        ("window new", 1, Box::new(|| in_seconds(WINDOW, None))),
+        (
+            "window new",
+            1,
+            Box::new(|| decided(WINDOW, None).in_seconds()),
+        ),
         (
             "window allowed",
             1,
-            Box::new(|| in_seconds(WINDOW, counters(40.0, 20.0))),
+            Box::new(|| decided(WINDOW, counters(40.0, 20.0)).in_seconds()),
         ),
         (
             "window denied",
             0,
-            Box::new(|| in_seconds(WINDOW, counters(100.0, 95.0))),
+            Box::new(|| decided(WINDOW, counters(100.0, 95.0)).in_seconds()),
         ),
         (
             "window allowed, MS",
             1,
-            Box::new(|| in_milliseconds(WINDOW, counters(40.0, 20.0))),
+            Box::new(|| decided(WINDOW, counters(40.0, 20.0)).in_milliseconds()),
         ),
         (
             "window denied, MS",
             0,
-            Box::new(|| in_milliseconds(WINDOW, counters(100.0, 95.0))),
+            Box::new(|| decided(WINDOW, counters(100.0, 95.0)).in_milliseconds()),
         ),
     ]
 }

@@ -73,42 +73,34 @@ impl Measured {
         writeln!(page, "\n## Targets\n\n{TARGETS}")?;
         for append_only in [false, true] {
             for keys in self.key_counts(append_only) {
-                let (names, columns): (Vec<_>, Vec<_>) = self
+                let columns = self
                     .timings
                     .iter()
                     .filter(|timings| (timings.append_only, timings.keys) == (append_only, keys))
-                    .map(|timings| (timings.server.as_str(), targets::of_timings(timings)))
-                    .unzip();
+                    .map(|timings| (timings.server.as_str(), targets::of_timings(timings)));
                 let aof = if append_only {
                     ", AOF every second"
                 } else {
                     ""
                 };
                 writeln!(page, "\n### Ratios, {} keys{aof}\n", with_commas(keys))?;
-                write_verdicts(page, &names, &columns)?;
+                write_verdicts(page, columns)?;
             }
         }
         if !self.counts.is_empty() {
             writeln!(page, "\n### Ratios of instructions in the handler\n")?;
-            let names: Vec<_> = self
-                .counts
-                .iter()
-                .map(|counts| counts.server.as_str())
-                .collect();
-            let columns: Vec<_> = self.counts.iter().map(targets::of_counts).collect();
-            write_verdicts(page, &names, &columns)?;
+            let columns = self.counts.iter();
+            let columns =
+                columns.map(|counts| (counts.server.as_str(), targets::of_counts(counts)));
+            write_verdicts(page, columns)?;
         }
         writeln!(
             page,
             "\n### Ratios of memory, by the growth of `used_memory`\n"
         )?;
-        let names: Vec<_> = self
-            .memory
-            .iter()
-            .map(|memory| memory.server.as_str())
-            .collect();
-        let columns: Vec<_> = self.memory.iter().map(targets::of_memory).collect();
-        write_verdicts(page, &names, &columns)
+        let columns = self.memory.iter();
+        let columns = columns.map(|memory| (memory.server.as_str(), targets::of_memory(memory)));
+        write_verdicts(page, columns)
     }
 
     /// The numbers of keys that were measured, each once.
@@ -421,7 +413,12 @@ impl Measured {
 }
 
 /// A row a target, a column a server. A run measures the same of each server.
-fn write_verdicts(page: &mut String, servers: &[&str], columns: &[Vec<Verdict>]) -> Result<()> {
+/// A table with a column for each server.
+fn write_verdicts<'a>(
+    page: &mut String,
+    columns: impl Iterator<Item = (&'a str, Vec<Verdict>)>,
+) -> Result<()> {
+    let (servers, columns): (Vec<_>, Vec<_>) = columns.unzip();
     let Some(first) = columns.first() else {
         return Ok(());
     };
@@ -545,6 +542,7 @@ fifty times as long, so what is done once a millisecond weighs more than in earn
 const DECISIONS: &str = "
 ## The decision alone
 
-`cargo run --release -p redis-rl-bench --example decision -- --bench` measures the pure arithmetic, in
-nanoseconds a decision, and fails if a decision allocates.
+`cargo run --release --manifest-path benches/Cargo.toml --example decision -- --bench` measures the pure
+arithmetic, in nanoseconds a decision. `make check-instructions` runs it without `--bench`: then it only fails if a
+decision allocates.
 ";

@@ -137,7 +137,8 @@ impl<'call> WriteKey<'call> {
         match self.in_place.take() {
             Some(place) if place.len() == bytes.len() => {
                 // SAFETY: the server gave `place` for writing, and nothing was written to the key
-                // since; `bytes` is ours and does not overlap it.
+                // since: not by us, and a callback of another module that runs when an expired key
+                // is opened may not write. `bytes` is ours and does not overlap it.
                 unsafe {
                     place
                         .cast()

@@ -354,6 +354,29 @@ fn a_denial_creates_a_bucket_but_no_window() {
     assert_eq!(denied, Effect::Nothing);
 }
 
+/// In this window, whose length is no whole number of milliseconds, rounding makes the previous counter's
+/// weight negative at the last millisecond: there is room then, though `current` alone is at the limit.
+#[test]
+fn rounding_may_open_the_last_millisecond_of_a_full_window() {
+    let rule = SlidingWindow {
+        limit: 1000.0,
+        window_s: 0.135_504_696_807_016_35,
+    };
+    let counters = WindowCounters {
+        window_s: rule.window_s,
+        index: 7_946_598_799,
+        previous: 1e12,
+        current: rule.limit,
+    };
+    let last_ms = 1_076_801_461_041;
+    let at = |now_ms| decide(rule, Request::Take(1.0), Some(counters), now_ms);
+    assert!(at(last_ms).is_allowed());
+    for wait_ms in 1..=5 {
+        let [allowed, .., retry_after_ms] = at(last_ms - wait_ms).carried_out().in_milliseconds();
+        assert_eq!((allowed, retry_after_ms), (0, wait_ms));
+    }
+}
+
 #[test]
 fn a_refund_takes_from_the_current_window_first() {
     let rule = SlidingWindow {
