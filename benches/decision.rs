@@ -3,13 +3,6 @@
 //! `cargo run --release --manifest-path benches/Cargo.toml --example decision -- --bench`; without
 //! `--bench` it only checks that no decision allocates.
 
-#[allow(
-    dead_code,
-    reason = "the benchmark decides; what else the limiter can do is tested elsewhere"
-)]
-#[path = "../src/limiter/mod.rs"]
-mod limiter;
-
 use criterion::{Criterion, criterion_group};
 use limiter::{
     Answer, BucketLevel, Limiter, Request, SlidingWindow, TokenBucket, WindowCounters, decide,

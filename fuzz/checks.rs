@@ -5,8 +5,8 @@ use crate::commands::syntax::{
     AnyRule, Options, Rules, SyntaxError, all, all_preview, distinct, numkeys, single,
     single_preview, throttle,
 };
-use crate::limiter::codec::{self, Stored};
-use crate::limiter::{
+use limiter::codec::{self, Stored};
+use limiter::{
     BucketLevel, Decision, Effect, Limiter, MAX_NUMBER, MAX_REPORTED_TIME, NEVER_MS, Request,
     SlidingWindow, TokenBucket, WindowCounters, decide,
 };

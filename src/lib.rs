@@ -10,8 +10,6 @@
 #[forbid(unsafe_code)]
 mod commands;
 mod host;
-#[forbid(unsafe_code)]
-mod limiter;
 
 #[cfg(not(test))]
 use redis_module::alloc::RedisAlloc as Allocator;

@@ -6,9 +6,6 @@
 // The module's host layer uses what the checks do not.
 #![allow(dead_code)]
 
-#[path = "../../src/limiter/mod.rs"]
-mod limiter;
-
 #[path = "../../src/commands"]
 mod commands {
     pub mod number;

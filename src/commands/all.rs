@@ -10,8 +10,8 @@ use crate::host::{
     Arguments, Command, CommandInfo, Context, Counters, KeyAccess, KeyPositions, Keys, Outcome,
     Value, WriteKey,
 };
-use crate::limiter::codec::Stored;
-use crate::limiter::{
+use limiter::codec::Stored;
+use limiter::{
     BucketLevel, Decision, Request, SlidingWindow, TokenBucket, WindowCounters, decide,
 };
 use smallvec::SmallVec;

@@ -11,8 +11,8 @@ use super::syntax::{ThrottleCall, throttle};
 use crate::host::{
     Arguments, Command, CommandInfo, Context, Counters, KeyAccess, KeyPositions, Outcome,
 };
-use crate::limiter::codec::Stored;
-use crate::limiter::{BucketLevel, Request, decide};
+use limiter::codec::Stored;
+use limiter::{BucketLevel, Request, decide};
 
 /// Milliseconds in a second.
 const MS_PER_S: i64 = 1000;

@@ -1,7 +1,7 @@
 //! The numbers that the commands accept (design section 1), correctly rounded, as the scripts'
 //! `tonumber` rounds them.
 
-use crate::limiter::MAX_NUMBER;
+use limiter::MAX_NUMBER;
 use std::cmp::Ordering;
 use std::iter::repeat;
 

@@ -7,7 +7,7 @@ use super::token_bucket::{
     TokenBucketCommand, TokenBucketPreview, call_with_rule, preview_with_rule,
 };
 use crate::host::{Arguments, Command, CommandInfo, Context, Counters, Outcome};
-use crate::limiter::SlidingWindow;
+use limiter::SlidingWindow;
 
 /// Counts requests in a sliding window, or takes some out again.
 pub struct SlidingCommand;

@@ -4,8 +4,8 @@ use super::error::Error;
 use super::number;
 use super::syntax::TimeUnit;
 use crate::host::{Hash, Outcome, Value, WriteKey};
-use crate::limiter::codec::{self, Stored};
-use crate::limiter::{
+use limiter::codec::{self, Stored};
+use limiter::{
     Answer, BucketLevel, Decision, Effect, Found, Limiter, Request, WindowCounters,
 };
 

@@ -3,7 +3,7 @@
 //! Everything is checked here, before any key is opened.
 
 use super::number::{self, Range};
-use crate::limiter::{Limiter, MAX_NUMBER, Request, SlidingWindow, TokenBucket};
+use limiter::{Limiter, MAX_NUMBER, Request, SlidingWindow, TokenBucket};
 use smallvec::SmallVec;
 use std::fmt;
 

@@ -8,8 +8,8 @@ use super::syntax::{RuleSyntax, SingleCall, single, single_preview};
 use crate::host::{
     Arguments, Command, CommandInfo, Context, Counters, KeyAccess, KeyPositions, Outcome,
 };
-use crate::limiter::codec::Stored;
-use crate::limiter::{TokenBucket, decide};
+use limiter::codec::Stored;
+use limiter::{TokenBucket, decide};
 
 /// Takes tokens from a bucket, or gives some back.
 pub struct TokenBucketCommand;

@@ -78,7 +78,7 @@ pub fn is_amount(number: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::{BucketLevel, WindowCounters};
+    use crate::{BucketLevel, WindowCounters};
     use proptest::prelude::*;
 
     const BUCKET: BucketLevel = BucketLevel {

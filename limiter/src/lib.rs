@@ -6,6 +6,8 @@
 //!
 //! Times are Unix time in whole milliseconds (`_ms`) or in seconds (`_s`).
 
+#![forbid(unsafe_code)]
+
 pub mod codec;
 #[cfg(test)]
 mod properties;
