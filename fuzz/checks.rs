@@ -145,7 +145,7 @@ enum Asks {
 fn check_request(request: Request) -> Asks {
     let (amount, asks) = match request {
         Request::Take(cost) => (cost, Asks::ToTake),
-        Request::GiveBack(amount) => (amount, Asks::ToGiveBack),
+        Request::GiveBack { amount, .. } => (amount, Asks::ToGiveBack),
     };
     assert!((0.0..=MAX_NUMBER).contains(&amount), "{request:?}");
     asks
@@ -254,7 +254,11 @@ impl Parameters<'_> {
 fn check_decisions<L: Limiter>(rule: L, stored: L::State, parameters: &Parameters<'_>) {
     let (amount, now_ms) = (parameters.amount(2), parameters.now_ms(3));
     let taken = decide(rule, Request::Take(amount), Some(stored), now_ms);
-    let given_back = decide(rule, Request::GiveBack(amount), Some(stored), now_ms);
+    let refund = Request::GiveBack {
+        amount,
+        at_ms: None,
+    };
+    let given_back = decide(rule, refund, Some(stored), now_ms);
     assert!(given_back.is_allowed());
     for decision in [&taken, &given_back] {
         check_replies(decision);

@@ -40,8 +40,13 @@ const TTL_MARGIN_S: f64 = 60.0;
 pub enum Request {
     /// `COST`: take this much, 0 to 2^53, if there is room for it.
     Take(f64),
-    /// `REFUND`: give this much back, 0 to 2^53.
-    GiveBack(f64),
+    /// `REFUND`: give back what was not used.
+    GiveBack {
+        /// How much, 0 to 2^53.
+        amount: f64,
+        /// `AT`: when it was taken, Unix time in ms; `None` if the call does not say.
+        at_ms: Option<i64>,
+    },
 }
 
 /// An algorithm with its parameters: the rule that a call states (design sections 2, 3, 4 and 6).
@@ -49,18 +54,15 @@ pub trait Limiter: Copy {
     /// What is stored between calls.
     type State: Stored;
 
-    /// Whether a denied call leaves a state under a key that was missing. It need not where that
-    /// state would answer just as a missing key does (section 5).
-    const DENIAL_CREATES: bool;
-
     /// The state as of `now_ms`: refilled or rolled over; that of a new limiter if none is stored.
     fn advance(self, stored: Option<Self::State>, now_ms: i64) -> Self::State;
 
     /// The state after taking `cost` from `state`, which is as of `now_ms`; `None` if there is no room.
     fn take(self, state: Self::State, cost: f64, now_ms: i64) -> Option<Self::State>;
 
-    /// The state after giving back `amount`: never above what a new limiter has (section 6).
-    fn give_back(self, state: Self::State, amount: f64) -> Self::State;
+    /// The state after giving back `amount`, which was taken at `at_ms`: never above what a new limiter
+    /// has. `state` is as of now, and `at_ms` is no later.
+    fn give_back(self, state: Self::State, amount: f64, at_ms: Option<i64>) -> Self::State;
 
     /// What remains, not yet rounded down, once `cost` is taken from `state`, which is as of `now_ms`.
     fn remaining(self, state: Self::State, cost: f64, now_ms: i64) -> f64;
@@ -71,13 +73,14 @@ pub trait Limiter: Copy {
     /// Seconds to wait before `cost` is worth asking for again, as the Lua scripts say it.
     fn retry_after_s(self, state: Self::State, cost: f64, now_ms: i64) -> f64;
 
-    /// Milliseconds from `now_ms` until the limiter is as good as new, or [`NEVER_MS`] (section 4).
-    fn reset_after_ms(self, state: Self::State, now_ms: i64) -> i64;
+    /// Milliseconds from `now_ms` until the limiter is as good as new, or [`NEVER_MS`], from the state
+    /// `left` behind, which may be older than `now_ms`.
+    fn reset_after_ms(self, left: Self::State, now_ms: i64) -> i64;
 
     /// The smallest d >= 1 such that [`take`](Self::take) of `cost` succeeds at `now_ms` + d from the
     /// state `left` behind, which may be older than `now_ms`, or [`NEVER_MS`] (section 4).
     ///
-    /// `reset_after_ms` is what [`reset_after_ms`](Self::reset_after_ms) says of that state as of `now_ms`.
+    /// `reset_after_ms` is what [`reset_after_ms`](Self::reset_after_ms) says of that state.
     fn retry_after_ms(self, left: Self::State, cost: f64, now_ms: i64, reset_after_ms: i64) -> i64;
 
     /// Milliseconds that a key may live after the call; `None` if it must not expire.
@@ -146,7 +149,11 @@ pub fn decide<L: Limiter>(
     let before = rule.advance(found.state(), now_ms);
     let carried_out = match request {
         Request::Take(cost) => rule.take(before, cost, now_ms),
-        Request::GiveBack(amount) => Some(rule.give_back(before, amount)),
+        Request::GiveBack { amount, at_ms } => {
+            // What the caller's clock puts after now was taken now.
+            let at_ms = at_ms.map(|at_ms| at_ms.min(now_ms));
+            Some(rule.give_back(before, amount, at_ms))
+        }
     };
     Decision {
         rule,
@@ -180,11 +187,8 @@ impl<L: Limiter> Decision<L> {
         match (self.request, self.found) {
             (Request::Take(_), _) if self.allowed => Effect::Propagated(self.after),
             (_, Found::ScriptState(_)) => Effect::Propagated(self.after),
-            (Request::Take(_), Found::Nothing) if L::DENIAL_CREATES => {
-                Effect::Propagated(self.after)
-            }
             (_, Found::Nothing) => Effect::Nothing,
-            (Request::GiveBack(_), _) if self.after != self.before => {
+            (Request::GiveBack { .. }, _) if self.after != self.before => {
                 Effect::Propagated(self.after)
             }
             (_, Found::State(_)) => Effect::InMemory(self.after),
@@ -230,9 +234,9 @@ pub struct Answer<L: Limiter> {
     /// The cost that there was no room for; `None` if the call was allowed.
     denied_cost: Option<f64>,
     remaining: f64,
-    /// The state as of now that the reset is about.
+    /// The state as of now, which the times in seconds are about.
     shown: L::State,
-    /// The state that the call leaves behind, which the exact retry time starts from.
+    /// The state that the call leaves behind, from which the exact times are measured.
     left: L::State,
 }
 
@@ -249,7 +253,7 @@ impl<L: Limiter> Answer<L> {
 
     /// `[allowed, remaining, reset_after_ms, retry_after_ms]`, exact (section 4).
     pub fn in_milliseconds(&self) -> [i64; 4] {
-        let reset_after_ms = self.rule.reset_after_ms(self.shown, self.now_ms);
+        let reset_after_ms = self.rule.reset_after_ms(self.left, self.now_ms);
         let retry_after_ms = match self.denied_cost {
             Some(cost) => self
                 .rule

@@ -83,8 +83,16 @@ fn clock() -> impl Strategy<Value = Vec<i64>> {
 fn request() -> impl Strategy<Value = Request> {
     prop_oneof![
         5 => prop_oneof![Just(1.0), amount()].prop_map(Request::Take),
-        1 => amount().prop_map(Request::GiveBack),
+        1 => (amount(), prop::option::of(now_ms()))
+            .prop_map(|(amount, at_ms)| Request::GiveBack { amount, at_ms }),
     ]
+}
+
+fn give_back(amount: f64) -> Request {
+    Request::GiveBack {
+        amount,
+        at_ms: None,
+    }
 }
 
 /// The state after `decision`, as the key then holds it.
@@ -193,7 +201,7 @@ proptest! {
             last_ms = decision.now_ms;
             match decision.request {
                 Request::Take(cost) if decision.is_allowed() => given += cost,
-                Request::GiveBack(amount) => given -= amount.min(decision.after.tokens),
+                Request::GiveBack { amount, .. } => given -= amount.min(decision.after.tokens),
                 Request::Take(_) => {}
             }
             let refilled = forwards_ms / MS_PER_S * rule.refill_rate;
@@ -253,20 +261,60 @@ proptest! {
     }
 
     #[test]
+    fn a_window_of_another_length_goes_on_from_the_estimate(
+        rule in sliding_window(), other_s in window_s(), times in clock(),
+        requests in prop::collection::vec(request(), 1..40), later_ms in 0i64..100_000,
+    ) {
+        let Some(stored) = run(rule, &times, &requests, |_, _| Ok(()))? else { return Ok(()) };
+        let now_ms = (times.last().unwrap_or(&0) + later_ms).min(MAX_MS);
+        let before = rule.limit - rule.remaining(rule.advance(Some(stored), now_ms), 0.0, now_ms);
+        let changed = SlidingWindow { window_s: other_s, ..rule };
+        let carried = changed.advance(Some(stored), now_ms);
+        let after = changed.limit - changed.remaining(carried, 0.0, now_ms);
+        // The start of a window is rounded to what a time of that size can hold, and with it the weights.
+        let weight_error = f64::EPSILON * (now_ms as f64 / MS_PER_S) / other_s.min(rule.window_s);
+        let scale = rule.limit.max(before.abs()).max(1.0);
+        let tolerance = (1e-9 + 2.0 * weight_error) * scale;
+        prop_assert!((after - before.max(0.0)).abs() <= tolerance, "{} became {}", before, after);
+    }
+
+    #[test]
+    fn a_preview_of_another_window_length_reports_a_wait_that_suffices(
+        rule in sliding_window(), other_s in window_s(), times in clock(),
+        requests in prop::collection::vec(request(), 1..40), cost in amount(), later_ms in 0i64..100_000,
+    ) {
+        let Some(stored) = run(rule, &times, &requests, |_, _| Ok(()))? else { return Ok(()) };
+        let now_ms = (times.last().unwrap_or(&0) + later_ms).min(MAX_MS);
+        let changed = SlidingWindow { window_s: other_s, ..rule };
+        let preview = |at_ms| decide(changed, Request::Take(cost), Some(stored), at_ms);
+        let decision = preview(now_ms);
+        let [allowed, .., retry_ms] = decision.previewed().in_milliseconds();
+        check_replies(&decision)?;
+        if allowed == 0 && retry_ms != NEVER_MS && retry_ms != MAX_REPORTED_TIME {
+            prop_assert!(preview(now_ms + retry_ms).is_allowed(), "denied after {} ms", retry_ms);
+        }
+    }
+
+    #[test]
     fn a_bucket_is_full_at_its_reset_and_not_before(
         rule in token_bucket(), times in clock(), requests in prop::collection::vec(request(), 1..40),
     ) {
         run(rule, &times, &requests, |decision, left| {
-            let reset_ms = decision.carried_out().in_milliseconds()[2];
-            let tokens_after =
-                |wait_ms| rule.advance(left.or(Some(decision.before)), decision.now_ms + wait_ms).tokens;
-            match reset_ms {
-                NEVER_MS => prop_assert!(rule.refill_rate == 0.0 && tokens_after(0) < rule.capacity),
-                MAX_REPORTED_TIME => {}
-                0 => prop_assert_eq!(tokens_after(0), rule.capacity),
-                _ => {
-                    prop_assert_eq!(tokens_after(reset_ms), rule.capacity);
-                    prop_assert!(tokens_after(reset_ms - 1) < rule.capacity);
+            for (answer, left) in [
+                (decision.carried_out(), left),
+                (decision.previewed(), decision.found.state()),
+            ] {
+                let reset_ms = answer.in_milliseconds()[2];
+                let tokens_after =
+                    |wait_ms| rule.advance(left.or(Some(decision.before)), decision.now_ms + wait_ms).tokens;
+                match reset_ms {
+                    NEVER_MS => prop_assert!(rule.refill_rate == 0.0 && tokens_after(0) < rule.capacity),
+                    MAX_REPORTED_TIME => {}
+                    0 => prop_assert_eq!(tokens_after(0), rule.capacity),
+                    _ => {
+                        prop_assert_eq!(tokens_after(reset_ms), rule.capacity);
+                        prop_assert!(tokens_after(reset_ms - 1) < rule.capacity);
+                    }
                 }
             }
             Ok(())
@@ -313,7 +361,7 @@ proptest! {
             prop_assert_eq!(allowed, carried_out);
             match decision.request {
                 Request::Take(_) => prop_assert!(after <= before),
-                Request::GiveBack(_) => prop_assert!(after >= before),
+                Request::GiveBack { .. } => prop_assert!(after >= before),
             }
             Ok(())
         })?;
@@ -327,7 +375,7 @@ fn a_refund_that_changes_nothing_is_not_propagated() {
         refill_rate: 1.0,
     };
     let full = rule.advance(None, 1000);
-    let refund = |stored, amount| decide(rule, Request::GiveBack(amount), stored, 2000).effect();
+    let refund = |stored, amount| decide(rule, give_back(amount), stored, 2000).effect();
     assert_eq!(refund(None, 3.0), Effect::Nothing);
     assert!(matches!(refund(Some(full), 3.0), Effect::InMemory(_)));
     let emptied = BucketLevel {
@@ -339,19 +387,19 @@ fn a_refund_that_changes_nothing_is_not_propagated() {
 }
 
 #[test]
-fn a_denial_creates_a_bucket_but_no_window() {
+fn a_denial_on_a_missing_key_creates_nothing() {
     let bucket = TokenBucket {
         capacity: 5.0,
         refill_rate: 1.0,
     };
-    let created = decide(bucket, Request::Take(6.0), Found::Nothing, 1000).effect();
-    assert_eq!(created, Effect::Propagated(bucket.advance(None, 1000)));
+    let denied = decide(bucket, Request::Take(6.0), Found::Nothing, 1000);
+    assert_eq!(denied.effect(), Effect::Nothing);
     let window = SlidingWindow {
         limit: 5.0,
         window_s: 1.0,
     };
-    let denied = decide(window, Request::Take(6.0), Found::Nothing, 1000).effect();
-    assert_eq!(denied, Effect::Nothing);
+    let denied = decide(window, Request::Take(6.0), Found::Nothing, 1000);
+    assert_eq!(denied.effect(), Effect::Nothing);
 }
 
 /// In this window, whose length is no whole number of milliseconds, rounding makes the previous counter's
@@ -390,9 +438,45 @@ fn a_refund_takes_from_the_current_window_first() {
         current: 3.0,
     };
     for (amount, previous, current) in [(2.0, 4.0, 1.0), (5.0, 2.0, 0.0), (99.0, 0.0, 0.0)] {
-        let left = rule.give_back(counters, amount);
+        let left = rule.give_back(counters, amount, None);
         assert_eq!((left.previous, left.current), (previous, current));
     }
+}
+
+#[test]
+fn a_refund_with_its_time_takes_from_the_window_of_that_time() {
+    let rule = SlidingWindow {
+        limit: 10.0,
+        window_s: 1.0,
+    };
+    let counters = WindowCounters {
+        window_s: 1.0,
+        index: 5,
+        previous: 4.0,
+        current: 3.0,
+    };
+    for (at_ms, previous, current) in [
+        (5999, 4.0, 0.0),
+        (5000, 4.0, 0.0),
+        (4999, 0.0, 3.0),
+        (4000, 0.0, 3.0),
+        (3999, 4.0, 3.0),
+        (0, 4.0, 3.0),
+    ] {
+        let left = rule.give_back(counters, 9.0, Some(at_ms));
+        assert_eq!(
+            (left.previous, left.current),
+            (previous, current),
+            "{at_ms}"
+        );
+    }
+    // A time after now counts as now.
+    let request = Request::GiveBack {
+        amount: 9.0,
+        at_ms: Some(MAX_MS),
+    };
+    let left = left_by(&decide(rule, request, Some(counters), 5500)).expect("it is kept");
+    assert_eq!((left.previous, left.current), (4.0, 0.0));
 }
 
 #[test]
@@ -408,7 +492,7 @@ fn what_a_script_kept_is_replaced_whatever_is_decided() {
     for (request, tokens) in [
         (Request::Take(1.0), 1.0),
         (Request::Take(3.0), 2.0),
-        (Request::GiveBack(0.0), 2.0),
+        (give_back(0.0), 2.0),
     ] {
         let effect = decide(rule, request, Found::ScriptState(kept), 2000).effect();
         let left = BucketLevel {

@@ -87,12 +87,69 @@ impl SlidingWindow {
         }
     }
 
+    /// The counters, of windows of another length, as of `now_ms`, which lies in window `index` of this
+    /// length: what they estimate then, as if it had been spread evenly over the windows of this length.
+    /// A rule that changes gives nobody a fresh limit.
+    #[cold]
+    fn carry_over(self, counters: WindowCounters, index: i64, now_ms: i64) -> WindowCounters {
+        let (_, elapsed_s) = self.start_and_elapsed_s(index, now_ms);
+        let estimate = self.stated_before(counters).estimate_of(counters, now_ms);
+        // Bounded, since a stored number may be any that is finite, and the new state has to be one again.
+        WindowCounters {
+            window_s: self.window_s,
+            index,
+            previous: estimate.clamp(0.0, f64::MAX),
+            current: (estimate * (elapsed_s / self.window_s)).clamp(0.0, f64::MAX),
+        }
+    }
+
+    /// The rule with the window length under which `counters` were stored.
+    fn stated_before(self, counters: WindowCounters) -> Self {
+        Self {
+            window_s: counters.window_s,
+            ..self
+        }
+    }
+
+    /// The estimate at `at_ms` from counters that may be of an earlier window; 0 if it is no number,
+    /// which forged counters can bring about.
+    fn estimate_of(self, counters: WindowCounters, at_ms: i64) -> f64 {
+        let index = self.index_at(at_ms);
+        let estimate = self.estimate(Self::roll_over(counters, index), index, at_ms);
+        if estimate.is_nan() { 0.0 } else { estimate }
+    }
+
     /// The first millisecond of window `index`, as [`index_at`](Self::index_at) has it; the horizon
     /// if that comes first.
     fn first_ms_of(self, index: i64) -> i64 {
         let guess = (index as f64 * self.window_s * MS_PER_S).ceil() as i64;
         first_where(0, HORIZON_MS, guess, |at_ms| self.index_at(at_ms) >= index)
             .unwrap_or(HORIZON_MS)
+    }
+
+    /// The retry time of a call that leaves counters of another length behind, as a preview does: a
+    /// wait that is long enough, not always the shortest. What is carried over at any time is the
+    /// estimate by the stored length, so its retry time is the first guess; spreading it rounds once
+    /// more, so the guess is moved on, in doubling steps, until the decision itself agrees.
+    #[cold]
+    fn retry_after_change_ms(self, left: WindowCounters, cost: f64, now_ms: i64) -> i64 {
+        let before = self.stated_before(left);
+        let fresh_ms = before.reset_after_ms(left, now_ms).max(1);
+        let guess_ms = before.retry_after_ms(left, cost, now_ms, fresh_ms);
+        let mut step_ms = 1;
+        let mut wait_ms = guess_ms;
+        while wait_ms < fresh_ms {
+            let at_ms = now_ms + wait_ms;
+            if self
+                .take(self.advance(Some(left), at_ms), cost, at_ms)
+                .is_some()
+            {
+                return wait_ms;
+            }
+            wait_ms = guess_ms + step_ms;
+            step_ms *= 2;
+        }
+        fresh_ms
     }
 
     /// When within window `index`, by the closed form, there is room for `cost`.
@@ -106,16 +163,14 @@ impl SlidingWindow {
 impl Limiter for SlidingWindow {
     type State = WindowCounters;
 
-    /// Counters of zero answer just as a missing key does.
-    const DENIAL_CREATES: bool = false;
-
     fn advance(self, stored: Option<WindowCounters>, now_ms: i64) -> WindowCounters {
         let index = self.index_at(now_ms);
         match stored {
             Some(counters) if counters.window_s == self.window_s => {
                 Self::roll_over(counters, index)
             }
-            _ => WindowCounters {
+            Some(counters) => self.carry_over(counters, index, now_ms),
+            None => WindowCounters {
                 window_s: self.window_s,
                 index,
                 previous: 0.0,
@@ -132,9 +187,23 @@ impl Limiter for SlidingWindow {
             })
     }
 
-    fn give_back(self, counters: WindowCounters, amount: f64) -> WindowCounters {
-        let from_current = amount.min(counters.current);
-        let from_previous = (amount - from_current).min(counters.previous);
+    /// Without a time the current counter gives first, then the previous one; with a time only the one
+    /// that counted then.
+    fn give_back(
+        self,
+        counters: WindowCounters,
+        amount: f64,
+        at_ms: Option<i64>,
+    ) -> WindowCounters {
+        let windows_ago = at_ms.map(|at_ms| counters.index.saturating_sub(self.index_at(at_ms)));
+        let from_current = match windows_ago {
+            None | Some(0) => amount.min(counters.current),
+            Some(_) => 0.0,
+        };
+        let from_previous = match windows_ago {
+            None | Some(1) => (amount - from_current).min(counters.previous),
+            Some(_) => 0.0,
+        };
         WindowCounters {
             current: counters.current - from_current,
             previous: counters.previous - from_previous,
@@ -156,8 +225,8 @@ impl Limiter for SlidingWindow {
         (self.window_s - elapsed_s).ceil()
     }
 
-    fn reset_after_ms(self, counters: WindowCounters, now_ms: i64) -> i64 {
-        match counters.last_counted() {
+    fn reset_after_ms(self, left: WindowCounters, now_ms: i64) -> i64 {
+        match self.advance(Some(left), now_ms).last_counted() {
             Some(last) => {
                 let fresh_ms = self.first_ms_of(last.saturating_add(1));
                 (fresh_ms - now_ms).min(MAX_REPORTED_TIME)
@@ -186,6 +255,9 @@ impl Limiter for SlidingWindow {
     ) -> i64 {
         if cost > self.limit {
             return NEVER_MS;
+        }
+        if left.window_s != self.window_s {
+            return self.retry_after_change_ms(left, cost, now_ms);
         }
         let counters = self.advance(Some(left), now_ms);
         let last_counted = counters.last_counted();

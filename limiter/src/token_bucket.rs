@@ -56,9 +56,6 @@ impl TokenBucket {
 impl Limiter for TokenBucket {
     type State = BucketLevel;
 
-    /// The script creates the bucket too, and its `last_ms` matters if time then goes back.
-    const DENIAL_CREATES: bool = true;
-
     fn advance(self, stored: Option<BucketLevel>, now_ms: i64) -> BucketLevel {
         BucketLevel {
             tokens: match stored {
@@ -76,7 +73,7 @@ impl Limiter for TokenBucket {
         })
     }
 
-    fn give_back(self, level: BucketLevel, amount: f64) -> BucketLevel {
+    fn give_back(self, level: BucketLevel, amount: f64, _at_ms: Option<i64>) -> BucketLevel {
         BucketLevel {
             tokens: self.capacity.min(level.tokens + amount),
             ..level
@@ -103,8 +100,8 @@ impl Limiter for TokenBucket {
         }
     }
 
-    fn reset_after_ms(self, level: BucketLevel, now_ms: i64) -> i64 {
-        self.wait_for(self.capacity, level, now_ms, 0)
+    fn reset_after_ms(self, left: BucketLevel, now_ms: i64) -> i64 {
+        self.wait_for(self.capacity, left, now_ms, 0)
     }
 
     fn retry_after_ms(

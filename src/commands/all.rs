@@ -8,12 +8,10 @@ use super::syntax::{
 };
 use crate::host::{
     Arguments, Command, CommandInfo, Context, Counters, KeyAccess, KeyPositions, Keys, Outcome,
-    Value, WriteKey,
+    Value, WriteKey, injected_panic,
 };
 use limiter::codec::Stored;
-use limiter::{
-    BucketLevel, Decision, Request, SlidingWindow, TokenBucket, WindowCounters, decide,
-};
+use limiter::{BucketLevel, Decision, Request, SlidingWindow, TokenBucket, WindowCounters, decide};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -61,9 +59,20 @@ impl Command for AllCommand {
             all_allow &= decision.is_allowed();
             members.push((key, decision));
         }
+        // Before anything is written or replied: what went wrong in it would leave nothing behind.
+        let answer = if all_allow {
+            AnyDecision::carried_out
+        } else {
+            AnyDecision::previewed
+        };
+        let mut answers = Answers::new();
+        for (position, (_, decision)) in (FIRST_KEY..).zip(&members) {
+            injected_panic(arguments.word(position));
+            answers.push(answer(decision, options.unit));
+        }
         if all_allow {
             for (key, decision) in &mut members {
-                decision.carry_out(key, server_now_ms);
+                decision.carry_out(key, server_now_ms)?;
             }
         }
         for (key, _) in &mut members {
@@ -77,15 +86,7 @@ impl Command for AllCommand {
             }
         }
 
-        context.reply_array(1 + members.len());
-        context.reply_integer(i64::from(all_allow));
-        for (_, decision) in &members {
-            context.reply_integers(&if all_allow {
-                decision.carried_out(options.unit)
-            } else {
-                decision.previewed(options.unit)
-            });
-        }
+        reply(context, all_allow, &answers);
         Ok(outcome_of_all(all_allow))
     }
 }
@@ -132,11 +133,12 @@ impl Command for AllPreview {
         }
 
         let all_allow = decisions.iter().all(AnyDecision::is_allowed);
-        context.reply_array(1 + decisions.len());
-        context.reply_integer(i64::from(all_allow));
-        for decision in &decisions {
-            context.reply_integers(&decision.previewed(options.unit));
+        let mut answers = Answers::new();
+        for (position, decision) in (FIRST_KEY..).zip(&decisions) {
+            injected_panic(arguments.word(position));
+            answers.push(decision.previewed(options.unit));
         }
+        reply(context, all_allow, &answers);
         Ok(outcome_of_all(all_allow))
     }
 }
@@ -152,6 +154,18 @@ fn key_positions(arguments: Arguments<'_>) -> Range<usize> {
     let words_after = arguments.len().saturating_sub(FIRST_KEY);
     let numkeys = numkeys(arguments.word(1), words_after).unwrap_or(0);
     FIRST_KEY..FIRST_KEY + numkeys
+}
+
+/// The four integers of each rule.
+type Answers = SmallVec<[[i64; 4]; RULES_ON_STACK]>;
+
+/// Replies with what was computed before: once an array has begun, nothing may fail.
+fn reply(context: Context<'_>, all_allow: bool, answers: &Answers) {
+    context.reply_array(1 + answers.len());
+    context.reply_integer(i64::from(all_allow));
+    for answer in answers {
+        context.reply_integers(answer);
+    }
 }
 
 /// What a call of several rules counts as.
@@ -207,7 +221,7 @@ impl AnyDecision {
         }
     }
 
-    fn carry_out(&self, key: &mut WriteKey<'_>, server_now_ms: i64) {
+    fn carry_out(&self, key: &mut WriteKey<'_>, server_now_ms: i64) -> Result<(), Error> {
         match self {
             Self::TokenBucket(decision) => carry_out(decision, key, server_now_ms),
             Self::Sliding(decision) => carry_out(decision, key, server_now_ms),

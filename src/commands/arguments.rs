@@ -17,7 +17,14 @@ pub const PERIOD: Arg = Arg::required(c"period", ArgKind::Integer);
 pub const QUANTITY: Arg = Arg::required(c"quantity", ArgKind::Integer).optional();
 
 const COST_REQUIRED: Arg = Arg::with_token(c"cost", ArgKind::Double, c"COST");
-const REFUND: Arg = Arg::with_token(c"amount", ArgKind::Double, c"REFUND");
+const REFUND: Arg = Arg::with_token(
+    c"refund",
+    ArgKind::Block(&[
+        Arg::required(c"amount", ArgKind::Double),
+        Arg::with_token(c"at", ArgKind::UnixTime, c"AT").optional(),
+    ]),
+    c"REFUND",
+);
 
 /// What a preview takes.
 pub const COST: Arg = COST_REQUIRED.optional();

@@ -46,7 +46,7 @@ impl Command for ClThrottleCommand {
         let mut key = context.open_for_writing(arguments.key(1));
         let stored = stored_state(key.value(BucketLevel::LEN))?;
         let decision = decide(rule, Request::Take(quantity), stored, now_ms);
-        carry_out(&decision, &mut key, now_ms);
+        carry_out(&decision, &mut key, now_ms)?;
         let outcome = outcome(&decision);
         context.publish(key.close(), outcome);
 

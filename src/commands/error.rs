@@ -1,6 +1,7 @@
 //! What a call is answered with when it is refused.
 
 use super::syntax::SyntaxError;
+use crate::host::NotPropagated;
 use std::fmt;
 
 /// Why a call was refused. Nothing was changed by it.
@@ -10,6 +11,8 @@ pub enum Error {
     Syntax(SyntaxError),
     /// A key holds something else than a state of the rule's algorithm.
     WrongType,
+    /// The server did not take what replicas and the append-only file have to be told.
+    NotPropagated,
 }
 
 impl fmt::Display for Error {
@@ -21,7 +24,18 @@ impl fmt::Display for Error {
                 "WRONGTYPE Operation against a key that holds something else than a state of this \
                  rate limiting algorithm"
             ),
+            Self::NotPropagated => write!(
+                f,
+                "ERR the server cannot propagate the result to replicas and the append-only file; \
+                 nothing was changed"
+            ),
         }
+    }
+}
+
+impl From<NotPropagated> for Error {
+    fn from(_: NotPropagated) -> Self {
+        Self::NotPropagated
     }
 }
 

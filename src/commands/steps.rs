@@ -5,9 +5,7 @@ use super::number;
 use super::syntax::TimeUnit;
 use crate::host::{Hash, Outcome, Value, WriteKey};
 use limiter::codec::{self, Stored};
-use limiter::{
-    Answer, BucketLevel, Decision, Effect, Found, Limiter, Request, WindowCounters,
-};
+use limiter::{Answer, BucketLevel, Decision, Effect, Found, Limiter, Request, WindowCounters};
 
 /// What a Lua script may have left under a key, from which a limiter goes on.
 pub trait ScriptState: Stored {
@@ -54,21 +52,26 @@ pub fn stored_state<S: ScriptState>(value: Value<'_>) -> Result<Found<S>, Error>
 /// Does to the key what the decision does (design section 5), with the ttl on the server's clock.
 // Always inlined, as the parser is: the decision would else go through memory.
 #[inline(always)]
-pub fn carry_out<L: Limiter>(decision: &Decision<L>, key: &mut WriteKey<'_>, server_now_ms: i64) {
+pub fn carry_out<L: Limiter>(
+    decision: &Decision<L>,
+    key: &mut WriteKey<'_>,
+    server_now_ms: i64,
+) -> Result<(), Error> {
     let deadline_ms = decision.ttl_ms().map(|ttl_ms| server_now_ms + ttl_ms);
     match decision.effect() {
         Effect::Nothing => {}
         Effect::InMemory(state) => key.store(codec::encode(state).as_bytes(), deadline_ms),
         Effect::Propagated(state) => {
-            key.store_and_propagate(codec::encode(state).as_bytes(), deadline_ms);
+            key.propagate_and_store(codec::encode(state).as_bytes(), deadline_ms)?;
         }
     }
+    Ok(())
 }
 
 /// What the decision counts as in INFO and in events.
 pub fn outcome<L: Limiter>(decision: &Decision<L>) -> Outcome {
     match decision.request() {
-        Request::GiveBack(_) => Outcome::Refunded,
+        Request::GiveBack { .. } => Outcome::Refunded,
         Request::Take(_) if decision.is_allowed() => Outcome::Allowed,
         Request::Take(_) => Outcome::Denied,
     }

@@ -19,6 +19,7 @@ pub enum Argument {
     Window,
     Cost,
     Refund,
+    At,
     Now,
     Numkeys,
     MaxBurst,
@@ -37,6 +38,7 @@ impl Argument {
             Self::Window => "window",
             Self::Cost => "COST cost",
             Self::Refund => "REFUND amount",
+            Self::At => "AT unix_ms",
             Self::Now => "NOW unix_ms",
             Self::Numkeys => "numkeys",
             Self::MaxBurst => "max_burst",
@@ -58,7 +60,7 @@ impl Argument {
             Self::Window => {
                 "a decimal number from 0.001 to 9007199254740.992 (2^53 / 1000), in seconds"
             }
-            Self::Now => {
+            Self::Now | Self::At => {
                 "an integer from 0 to 9007199254740992 (2^53), in milliseconds of Unix time"
             }
             Self::MaxBurst => "an integer from 0 to 9007199254740991 (2^53 - 1)",
@@ -73,6 +75,12 @@ impl Argument {
 
     fn number(self, word: &[u8], range: Range) -> Result<f64, SyntaxError> {
         number::decimal(word, range).ok_or(SyntaxError::OutOfRange(self))
+    }
+
+    /// The time that is the next of `words`.
+    fn time<'a>(self, words: &mut impl Iterator<Item = &'a [u8]>) -> Result<i64, SyntaxError> {
+        let word = words.next().ok_or(SyntaxError::NoValue(self))?;
+        number::integer(word).ok_or(SyntaxError::OutOfRange(self))
     }
 
     fn integer(self, word: &[u8], least: i64, most: i64) -> Result<f64, SyntaxError> {
@@ -94,6 +102,8 @@ pub enum SyntaxError {
     Repeated(&'static str),
     /// Both `COST` and `REFUND` in one rule.
     CostAndRefund,
+    /// `AT` without a `REFUND` in front of it.
+    AtWithoutRefund,
     /// A word where a keyword of a single-key command was expected.
     UnknownKeyword,
     /// Words after the last argument of CL.THROTTLE.
@@ -121,10 +131,11 @@ impl fmt::Display for SyntaxError {
             }
             Self::Repeated(keyword) => write!(f, "{keyword} may be given at most once"),
             Self::CostAndRefund => write!(f, "COST and REFUND exclude one another"),
+            Self::AtWithoutRefund => write!(f, "AT unix_ms must follow REFUND amount"),
             Self::UnknownKeyword => write!(
                 f,
                 "syntax error: accepted here are COST cost or, by a command that writes, REFUND \
-                 amount, NOW unix_ms and MS, each at most once"
+                 amount [AT unix_ms], NOW unix_ms and MS, each at most once"
             ),
             Self::TooManyWords => write!(
                 f,
@@ -235,18 +246,17 @@ pub fn single<'a, L: RuleSyntax>(
 ) -> Result<SingleCall<L>, SyntaxError> {
     let (first, second) = two_parameters(&mut words).ok_or(SyntaxError::UnknownKeyword)?;
     let rule = L::from_parameters(first, second)?;
-    let mut request = None;
+    let mut request = RequestWords::default();
     let mut options = OptionWords::default();
     while let Some(word) = words.next() {
-        let is_known =
-            read_request(word, &mut words, &mut request)? || options.read(word, &mut words)?;
+        let is_known = request.read(word, &mut words)? || options.read(word, &mut words)?;
         if !is_known {
             return Err(SyntaxError::UnknownKeyword);
         }
     }
     Ok(SingleCall {
         rule,
-        request: request.unwrap_or(ONE),
+        request: request.finish()?,
         options: options.finish(),
     })
 }
@@ -362,7 +372,7 @@ const ONE: Request = Request::Take(1.0);
 fn refuse_refund(request: Request) -> Result<(), SyntaxError> {
     match request {
         Request::Take(_) => Ok(()),
-        Request::GiveBack(_) => Err(SyntaxError::RefundInPreview),
+        Request::GiveBack { .. } => Err(SyntaxError::RefundInPreview),
     }
 }
 
@@ -385,15 +395,15 @@ fn any_rule<'a>(
     } else {
         AnyRule::Sliding(SlidingWindow::from_parameters(first, second)?)
     };
-    let mut request = None;
+    let mut request = RequestWords::default();
     // The next word may be the next rule's.
     let mut ahead = words.clone();
     while let Some(word) = ahead.next()
-        && read_request(word, &mut ahead, &mut request)?
+        && request.read(word, &mut ahead)?
     {
         *words = ahead.clone();
     }
-    Ok((rule, request.unwrap_or(ONE)))
+    Ok((rule, request.finish()?))
 }
 
 /// Whether `word` is the keyword in any case; clients mostly send it as the reference writes it.
@@ -401,36 +411,68 @@ fn is_keyword<const LEN: usize>(word: &[u8], keyword: &[u8; LEN]) -> bool {
     word == keyword || word.eq_ignore_ascii_case(keyword)
 }
 
-/// Reads `COST cost` or `REFUND amount` if `word`, which `words` follow, is its keyword, and says
-/// whether it was.
-fn read_request<'a>(
-    word: &[u8],
-    words: &mut impl Iterator<Item = &'a [u8]>,
-    request: &mut Option<Request>,
-) -> Result<bool, SyntaxError> {
-    let is_cost = is_keyword(word, b"COST");
-    if !is_cost && !is_keyword(word, b"REFUND") {
-        return Ok(false);
+/// `COST`, `REFUND` and `AT` as far as they were read.
+#[derive(Clone, Copy, Default)]
+struct RequestWords {
+    request: Option<Request>,
+    at_ms: Option<i64>,
+}
+
+impl RequestWords {
+    /// Reads `COST cost`, `REFUND amount` or `AT unix_ms` if `word`, which `words` follow, is its
+    /// keyword, and says whether it was.
+    fn read<'a>(
+        &mut self,
+        word: &[u8],
+        words: &mut impl Iterator<Item = &'a [u8]>,
+    ) -> Result<bool, SyntaxError> {
+        if is_keyword(word, b"COST") {
+            self.accept("COST")?;
+            let value = words.next().ok_or(SyntaxError::NoValue(Argument::Cost))?;
+            let cost = Argument::Cost.number(value, number::AMOUNT)?;
+            self.request = Some(Request::Take(cost));
+        } else if is_keyword(word, b"REFUND") {
+            self.accept("REFUND")?;
+            let value = words.next().ok_or(SyntaxError::NoValue(Argument::Refund))?;
+            let amount = Argument::Refund.number(value, number::AMOUNT)?;
+            self.request = Some(Request::GiveBack {
+                amount,
+                at_ms: None,
+            });
+        } else if is_keyword(word, b"AT") {
+            if self.at_ms.is_some() {
+                return Err(SyntaxError::Repeated("AT"));
+            }
+            self.at_ms = Some(Argument::At.time(words)?);
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
     }
-    match request {
-        Some(Request::Take(_)) if is_cost => return Err(SyntaxError::Repeated("COST")),
-        Some(Request::GiveBack(_)) if !is_cost => return Err(SyntaxError::Repeated("REFUND")),
-        Some(_) => return Err(SyntaxError::CostAndRefund),
-        None => {}
+
+    /// Refuses a second request.
+    fn accept(&self, keyword: &'static str) -> Result<(), SyntaxError> {
+        let given = match self.request {
+            None => return Ok(()),
+            Some(Request::Take(_)) => "COST",
+            Some(Request::GiveBack { .. }) => "REFUND",
+        };
+        Err(if given == keyword {
+            SyntaxError::Repeated(keyword)
+        } else {
+            SyntaxError::CostAndRefund
+        })
     }
-    let argument = if is_cost {
-        Argument::Cost
-    } else {
-        Argument::Refund
-    };
-    let value = words.next().ok_or(SyntaxError::NoValue(argument))?;
-    let amount = argument.number(value, number::AMOUNT)?;
-    *request = Some(if is_cost {
-        Request::Take(amount)
-    } else {
-        Request::GiveBack(amount)
-    });
-    Ok(true)
+
+    fn finish(self) -> Result<Request, SyntaxError> {
+        match (self.request, self.at_ms) {
+            (Some(Request::GiveBack { amount, .. }), at_ms) => {
+                Ok(Request::GiveBack { amount, at_ms })
+            }
+            (_, Some(_)) => Err(SyntaxError::AtWithoutRefund),
+            (request, None) => Ok(request.unwrap_or(ONE)),
+        }
+    }
 }
 
 /// `NOW` and `MS` as far as they were read.
@@ -452,9 +494,7 @@ impl OptionWords {
             if self.now_ms.is_some() {
                 return Err(SyntaxError::Repeated("NOW"));
             }
-            let value = words.next().ok_or(SyntaxError::NoValue(Argument::Now))?;
-            let now_ms = number::integer(value).ok_or(SyntaxError::OutOfRange(Argument::Now))?;
-            self.now_ms = Some(now_ms);
+            self.now_ms = Some(Argument::Now.time(words)?);
         } else if is_keyword(word, b"MS") {
             if self.has_ms {
                 return Err(SyntaxError::Repeated("MS"));

@@ -71,10 +71,12 @@ where
     let mut key = context.open_for_writing(arguments.key(1));
     let stored = stored_state(key.value(L::State::LEN))?;
     let decision = decide(call.rule, call.request, stored, now_ms);
-    carry_out(&decision, &mut key, server_now_ms);
+    // Before anything is written: what went wrong in it would leave nothing behind.
+    let reply = call.options.unit.reply(decision.carried_out());
+    carry_out(&decision, &mut key, server_now_ms)?;
     let outcome = outcome(&decision);
     context.publish(key.close(), outcome);
-    context.reply_integers(&call.options.unit.reply(decision.carried_out()));
+    context.reply_integers(&reply);
     Ok(outcome)
 }
 

@@ -69,6 +69,12 @@ required_functions! {
     RedisModule_SetCommandInfo since "7.0": fn set_command_info(
         command: *mut raw::RedisModuleCommand, info: *const raw::RedisModuleCommandInfo
     ) -> c_int;
+    /// Where the keys of a call are; null, with `errno`, if there is no such command or no such call.
+    RedisModule_GetCommandKeys since "6.2": fn get_command_keys(
+        ctx: *mut RedisModuleCtx, argv: *mut *mut RedisModuleString, argc: c_int, count: *mut c_int
+    ) -> *mut c_int;
+    /// Gives back memory that the server gave.
+    RedisModule_Free since "4.0": fn free(memory: *mut libc::c_void);
     /// Sets the module's options.
     RedisModule_SetModuleOptions since "6.0": fn set_module_options(
         ctx: *mut RedisModuleCtx, options: c_int

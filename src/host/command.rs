@@ -116,8 +116,7 @@ fn guarded<C: Command>(
     // What a handler holds is dropped by unwinding, keys are closed by it, and nothing is shared
     // between calls but values that are whole at any time: hence the AssertUnwindSafe.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        #[cfg(feature = "inject-panic")]
-        assert_ne!(arguments.word(1), b"inject-panic", "injected");
+        injected_panic(arguments.word(1));
         handler(context, arguments)
     }));
     if outcome.is_err() {
@@ -128,7 +127,22 @@ fn guarded<C: Command>(
     raw::REDISMODULE_OK as c_int
 }
 
+/// In a test build: panics where a key of that name is come to. In any other it does nothing.
+#[inline(always)]
+pub fn injected_panic(_name: &[u8]) {
+    #[cfg(feature = "inject-panic")]
+    assert_ne!(_name, b"inject-panic", "injected");
+}
+
 impl KeyAccess {
+    /// The tips for clients. What a preview answers changes with time alone, so it must not be cached.
+    pub(super) fn tips(self) -> *const libc::c_char {
+        match self {
+            Self::Update => std::ptr::null(),
+            Self::Read => c"nondeterministic_output".as_ptr(),
+        }
+    }
+
     /// The key flags of the module API.
     pub(super) fn flags(self) -> u32 {
         match self {

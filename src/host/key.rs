@@ -2,6 +2,7 @@
 
 use super::arguments::KeyName;
 use super::command::Context;
+use super::replicate::NotPropagated;
 use super::{api, arguments, replicate};
 use libc::{c_int, c_void};
 use redis_module::raw::{self, RedisModuleKey, RedisModuleString};
@@ -151,14 +152,20 @@ impl<'call> WriteKey<'call> {
         handle.set_deadline(deadline_ms);
     }
 
-    /// Stores as [`store`](Self::store) does, propagates the result to replicas and to the append-only
-    /// file, and signals the key as modified.
+    /// Propagates the result to replicas and to the append-only file, stores it as
+    /// [`store`](Self::store) does, and signals the key as modified. What cannot be propagated is not
+    /// stored.
     #[inline(always)]
-    pub fn store_and_propagate(&mut self, bytes: &[u8], deadline_ms: Option<i64>) {
+    pub fn propagate_and_store(
+        &mut self,
+        bytes: &[u8],
+        deadline_ms: Option<i64>,
+    ) -> Result<(), NotPropagated> {
+        replicate::set(self.context, self.name, bytes, deadline_ms)?;
         self.store(bytes, deadline_ms);
-        replicate::set(self.context, self.name, bytes, deadline_ms);
         // SAFETY: the context and the name are this call's own.
         unsafe { api::signal_modified_key(self.context.raw, self.name.raw) };
+        Ok(())
     }
 }
 

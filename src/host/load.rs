@@ -1,8 +1,8 @@
 //! Loading and unloading: every reason for which redis-rl refuses to be loaded is found here.
 
 use super::register::Registrar;
-use super::{api, log, replicate, stats};
-use redis_module::{Context, RedisString, Status, raw};
+use super::{api, log, options, replicate, stats};
+use redis_module::{Context, RedisString, Status};
 use std::ffi::CStr;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
@@ -15,6 +15,8 @@ pub enum LoadError {
         function: &'static str,
         since: &'static str,
     },
+    /// The server lacks a command by which results are propagated.
+    MissingCommand(&'static CStr),
     /// Another module has the command.
     NameTaken(&'static CStr),
     /// The server did not take what it was told about the command.
@@ -30,6 +32,12 @@ impl fmt::Display for LoadError {
                 f,
                 "this server lacks {function}, which Redis has since {since}: \
                  redis-rl needs Redis 7.0 or later, or Valkey 8.0 or later"
+            ),
+            Self::MissingCommand(command) => write!(
+                f,
+                "this server has no command {0}, by which redis-rl tells replicas and the append-only \
+                 file what it decided: take {0} out of rename-command, and restrict it by ACL instead",
+                command.to_string_lossy()
             ),
             Self::NameTaken(command) => write!(
                 f,
@@ -72,14 +80,10 @@ fn try_load(
     if let Some(api::Missing { function, since }) = api::missing().next() {
         return Err(LoadError::MissingFunction { function, since });
     }
-    // SAFETY: the context is that of the load function. Signals are then given by hand, with what is
-    // propagated, and not by closing a key that was opened for writing.
-    unsafe {
-        api::set_module_options(
-            context.get_raw(),
-            raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as libc::c_int,
-        );
+    if let Some(command) = replicate::missing_command(context.get_raw()) {
+        return Err(LoadError::MissingCommand(command));
     }
+    options::set(context.get_raw());
     stats::register(context.get_raw())?;
     let arguments: Vec<_> = arguments.iter().map(RedisString::to_string_lossy).collect();
     commands(

@@ -11,15 +11,17 @@ mod events;
 mod key;
 mod load;
 mod log;
+mod options;
 mod register;
 mod replicate;
 mod reply;
 mod stats;
 
 pub use arguments::Arguments;
-pub use command::{Command, Context, Keys};
+pub use command::{Command, Context, Keys, injected_panic};
 pub use events::publish_allowed;
 pub use key::{Hash, Value, WriteKey};
 pub use load::{LoadError, load, unload};
 pub use register::{Arg, ArgKind, CommandInfo, KeyAccess, KeyPositions, Registrar};
+pub use replicate::NotPropagated;
 pub use stats::{Counters, Outcome};

@@ -179,7 +179,7 @@ fn set_info(command: *mut raw::RedisModuleCommand, info: &CommandInfo) -> bool {
         complexity: info.complexity.as_ptr(),
         since: info.since.as_ptr(),
         history: null_mut(),
-        tips: null(),
+        tips: info.access.tips(),
         // A negative arity is a least number of words.
         arity: -c_int::try_from(info.least_words).unwrap_or(c_int::MAX),
         key_specs: key_specs.as_mut_ptr(),

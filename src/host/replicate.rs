@@ -3,16 +3,56 @@
 use super::api;
 use super::arguments::KeyName;
 use super::command::Context;
-use redis_module::raw::{self, RedisModuleString};
+use libc::c_int;
+use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
+use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering::Relaxed};
 
+/// The server did not take what was to be propagated. It cannot be so while it has the commands that
+/// [`missing_command`] looks for, but if it ever is, the caller must not store either.
+pub struct NotPropagated;
+
+/// The commands by which results are propagated.
+const PROPAGATED: [&CStr; 1] = [c"SET"];
+
+/// The first of them that the server does not have, as where `rename-command` took it away: nothing
+/// could then be propagated, and the server would not even count a change.
+pub(super) fn missing_command(ctx: *mut RedisModuleCtx) -> Option<&'static CStr> {
+    PROPAGATED.into_iter().find(|name| !has_command(ctx, name))
+}
+
+/// Whether the server knows a command of that name.
+fn has_command(ctx: *mut RedisModuleCtx, name: &CStr) -> bool {
+    let bytes = name.to_bytes();
+    // SAFETY: the context is that of the load function; the string is freed below, after its last use.
+    // Keys are asked of a call that lacks every argument, so the server gives none, and says by `errno`
+    // whether it was the command or the arguments that it did not find.
+    unsafe {
+        let mut word = api::create_string(ctx, bytes.as_ptr().cast(), bytes.len());
+        let mut count = 0;
+        let positions = api::get_command_keys(ctx, &mut word, 1, &mut count);
+        let error = std::io::Error::last_os_error();
+        if !positions.is_null() {
+            api::free(positions.cast());
+        }
+        api::free_string(ctx, word);
+        !positions.is_null() || error.raw_os_error() != Some(libc::ENOENT)
+    }
+}
+
 /// Propagates `SET key bytes PXAT deadline_ms`, or `SET key bytes` without a deadline. It counts as a
 /// change, so save points fire.
-pub(super) fn set(context: Context<'_>, name: KeyName<'_>, bytes: &[u8], deadline_ms: Option<i64>) {
+#[inline(always)]
+pub(super) fn set(
+    context: Context<'_>,
+    name: KeyName<'_>,
+    bytes: &[u8],
+    deadline_ms: Option<i64>,
+) -> Result<(), NotPropagated> {
     // SAFETY: the pointer was checked at load. The formats name what follows: a string object, a buffer
     // with its length, and two string objects; the server copies or retains each of them.
-    unsafe {
+    let status = unsafe {
         let replicate = raw::RedisModule_Replicate.unwrap_unchecked();
         let buffer = bytes.as_ptr();
         match deadline_ms {
@@ -36,6 +76,11 @@ pub(super) fn set(context: Context<'_>, name: KeyName<'_>, bytes: &[u8], deadlin
             ),
         }
     };
+    if status == raw::REDISMODULE_OK as c_int {
+        Ok(())
+    } else {
+        Err(NotPropagated)
+    }
 }
 
 /// The word `PXAT`, made by the first call that needs it.
