@@ -3,9 +3,10 @@
 //! `RL.TOKENBUCKET`, `RL.SLIDING` and `RL.ALL`, each with a read-only form, decide inside the server:
 //! one round trip, one clock, no script. Three layers, each knowing only those below it:
 //!
-//! * [`commands`]: the way of a call, from its words to its reply;
+//! * [`commands`]: the flow of a call, from its arguments to its reply;
 //! * [`host`]: the module API, and every `unsafe` line;
-//! * [`limiter`]: the arithmetic and the state codec, without Redis.
+//! * [`syntax`]: from arguments to a typed call, and [`limiter`]: the arithmetic and the state codec. Crates of their
+//!   own, so that the compiler keeps Redis out of them.
 
 #[forbid(unsafe_code)]
 mod commands;

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| redis_rl_fuzz::check_state(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| checks::check_state(bytes));

@@ -1,4 +1,4 @@
-//! The state codec: what a limiter's key holds (design section 5).
+//! The state codec: the bytes that a limiter's key holds.
 //!
 //! `"RL"`, a version byte, a kind byte, then the fields as fixed-width little-endian. The layout is
 //! bincode's fixed-int configuration of a tuple; only this file knows bincode, and the test on the
@@ -17,8 +17,8 @@ pub const HEADER_LEN: usize = MAGIC.len() + 2;
 /// Bytes of the longest state, the sliding window's.
 pub const MAX_LEN: usize = 36;
 
-/// Something that a key holds between calls.
-pub trait Stored: Copy + PartialEq {
+/// A state of fixed size: what a key holds between calls.
+pub trait Record: Copy + PartialEq {
     /// The byte that tells the algorithms apart.
     const KIND: u8;
     /// Bytes of the encoded state, at most [`MAX_LEN`].
@@ -47,7 +47,7 @@ impl Encoded {
 }
 
 /// The bytes of a state.
-pub fn encode<S: Stored>(state: S) -> Encoded {
+pub fn encode<S: Record>(state: S) -> Encoded {
     const { assert!(S::LEN <= MAX_LEN) };
     let mut bytes = [0; MAX_LEN];
     let record = (MAGIC, VERSION, S::KIND, state.to_fields());
@@ -59,7 +59,7 @@ pub fn encode<S: Stored>(state: S) -> Encoded {
 
 /// The state in `bytes`; `None` unless they are exactly an encoded state of this algorithm with every
 /// field in its range.
-pub fn decode<S: Stored>(bytes: &[u8]) -> Option<S> {
+pub fn decode<S: Record>(bytes: &[u8]) -> Option<S> {
     let ((magic, version, kind, fields), read): (([u8; 2], u8, u8, S::Fields), usize) =
         bincode::decode_from_slice(bytes, LAYOUT).ok()?;
     let is_ours = magic == MAGIC && version == VERSION && kind == S::KIND && read == bytes.len();
@@ -88,8 +88,8 @@ mod tests {
     const WINDOW: WindowCounters = WindowCounters {
         window_s: 60.0,
         index: 29_194_380,
-        previous: 7.0,
-        current: 0.1,
+        prev: 7.0,
+        curr: 0.1,
     };
 
     #[test]
@@ -146,11 +146,11 @@ mod tests {
                     ..WINDOW
                 },
                 WindowCounters {
-                    previous: number,
+                    prev: number,
                     ..WINDOW
                 },
                 WindowCounters {
-                    current: number,
+                    curr: number,
                     ..WINDOW
                 },
             ] {
@@ -178,7 +178,7 @@ mod tests {
             let bucket = BucketLevel { tokens: amounts[0], last_ms: count };
             prop_assert_eq!(decode(encode(bucket).as_bytes()), Some(bucket));
             let window = WindowCounters {
-                window_s: amounts[0], index: count, previous: amounts[1], current: amounts[2],
+                window_s: amounts[0], index: count, prev: amounts[1], curr: amounts[2],
             };
             prop_assert_eq!(decode(encode(window).as_bytes()), Some(window));
         }

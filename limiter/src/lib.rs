@@ -1,24 +1,35 @@
-//! The limiters: pure arithmetic and the state codec, without Redis.
+//! Limits as pure arithmetic, without Redis.
 //!
-//! A decision is a function of a rule, a request, the stored state and a time; nothing here reads a
-//! clock or a key. All arithmetic is in `f64` and in the order of operations of design sections 2 and
-//! 3, so that it agrees with the scripts in `lua-reference/` bit for bit.
+//! Words: a *limiter* is the state that one key holds; a *rule* is what a call says about it, an algorithm
+//! with its parameters; a *request* is what the call asks of it; a *decision* is what comes of both.
+//!
+//! A decision is a function of a rule, a request, the state found and a time: nothing here reads a clock or a
+//! key. Arithmetic is in `f64`, in the order of operations of the scripts in `lua-reference/`, so that the
+//! replies agree with theirs bit for bit.
 //!
 //! Times are Unix time in whole milliseconds (`_ms`) or in seconds (`_s`).
+//!
+//! ```
+//! use limiter::{Request, TokenBucket, decide};
+//!
+//! let rule = TokenBucket { capacity: 5.0, refill_rate: 0.5 };
+//! let decision = decide(rule, Request::Cost(1.0), None, 1_790_000_000_000);
+//! assert_eq!(decision.committed().in_seconds().integers, [1, 4, 1_790_000_002, 0]);
+//! ```
 
 #![forbid(unsafe_code)]
 
 pub mod codec;
 #[cfg(test)]
 mod properties;
-mod settle;
+mod search;
 mod sliding_window;
 mod token_bucket;
 
 pub use sliding_window::{SlidingWindow, WindowCounters};
 pub use token_bucket::{BucketLevel, TokenBucket};
 
-use codec::Stored;
+use codec::Record;
 
 /// 2^53: the largest number that an argument may be. Up to here every whole number is an exact `f64`.
 pub const MAX_NUMBER: f64 = 9_007_199_254_740_992.0;
@@ -32,127 +43,94 @@ pub const NEVER_MS: i64 = -1;
 /// Milliseconds in a second, as the arithmetic uses it.
 const MS_PER_S: f64 = 1000.0;
 
-/// Seconds that a key outlives the moment from which on it could only be as good as new.
+/// Seconds that a key outlives the time at which its limiter is as good as a new one.
 const TTL_MARGIN_S: f64 = 60.0;
+
+/// The longest time to live in seconds, 36,500 days: a slow refill must not overflow a deadline.
+const MAX_TTL_S: f64 = 36_500.0 * 86_400.0;
 
 /// What a call asks of a limiter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Request {
-    /// `COST`: take this much, 0 to 2^53, if there is room for it.
-    Take(f64),
+    /// `COST`: take this much, 0 to 2^53, if there is room.
+    Cost(f64),
     /// `REFUND`: give back what was not used.
-    GiveBack {
+    Refund {
         /// How much, 0 to 2^53.
         amount: f64,
-        /// `AT`: when it was taken, Unix time in ms; `None` if the call does not say.
+        /// `AT`: when it was taken; `None` if the call does not say.
         at_ms: Option<i64>,
     },
 }
 
-/// An algorithm with its parameters: the rule that a call states (design sections 2, 3, 4 and 6).
-pub trait Limiter: Copy {
-    /// What is stored between calls.
-    type State: Stored;
+/// What a call says about a limiter: an algorithm with its parameters.
+pub trait Rule: Copy {
+    /// What the key holds between calls.
+    type State: Record;
 
-    /// The state as of `now_ms`: refilled or rolled over; that of a new limiter if none is stored.
-    fn advance(self, stored: Option<Self::State>, now_ms: i64) -> Self::State;
+    /// The state as of `now_ms`: refilled or rolled over; that of a new limiter if none was found.
+    fn advance(self, found: Option<Self::State>, now_ms: i64) -> Self::State;
 
-    /// The state after taking `cost` from `state`, which is as of `now_ms`; `None` if there is no room.
+    /// The state after taking `cost`; `None` if there is no room. `state` is as of `now_ms`, here and below.
     fn take(self, state: Self::State, cost: f64, now_ms: i64) -> Option<Self::State>;
 
-    /// The state after giving back `amount`, which was taken at `at_ms`: never above what a new limiter
-    /// has. `state` is as of now, and `at_ms` is no later.
-    fn give_back(self, state: Self::State, amount: f64, at_ms: Option<i64>) -> Self::State;
+    /// The state after giving back `amount`, which was taken at `at_ms`, no later than now: never more than a
+    /// new limiter has.
+    fn refund(self, state: Self::State, amount: f64, at_ms: Option<i64>) -> Self::State;
 
-    /// What remains, not yet rounded down, once `cost` is taken from `state`, which is as of `now_ms`.
-    fn remaining(self, state: Self::State, cost: f64, now_ms: i64) -> f64;
+    /// What remains, not yet rounded down, after taking `taken`.
+    fn remaining(self, state: Self::State, taken: f64, now_ms: i64) -> f64;
 
-    /// Unix time in seconds at which the bucket is full or the window ends; 0 if it never refills.
-    fn reset_at_s(self, state: Self::State, now_ms: i64) -> f64;
+    /// The times of a reply in Unix seconds and in seconds, as the scripts reply them.
+    fn times_s(answer: &Answer<Self>) -> Times;
 
-    /// Seconds to wait before `cost` is worth asking for again, as the Lua scripts say it.
-    fn retry_after_s(self, state: Self::State, cost: f64, now_ms: i64) -> f64;
+    /// The exact times of a reply, in milliseconds from now.
+    fn times_ms(answer: &Answer<Self>) -> Times;
 
-    /// Milliseconds from `now_ms` until the limiter is as good as new, or [`NEVER_MS`], from the state
-    /// `left` behind, which may be older than `now_ms`.
-    fn reset_after_ms(self, left: Self::State, now_ms: i64) -> i64;
-
-    /// The smallest d >= 1 such that [`take`](Self::take) of `cost` succeeds at `now_ms` + d from the
-    /// state `left` behind, which may be older than `now_ms`, or [`NEVER_MS`] (section 4).
-    ///
-    /// `reset_after_ms` is what [`reset_after_ms`](Self::reset_after_ms) says of that state.
-    fn retry_after_ms(self, left: Self::State, cost: f64, now_ms: i64, reset_after_ms: i64) -> i64;
-
-    /// Milliseconds that a key may live after the call; `None` if it must not expire.
-    fn ttl_ms(self) -> Option<i64>;
+    /// Milliseconds that a key may live with this state; `None` if it must not expire.
+    fn ttl_ms(self, state: Self::State) -> Option<i64>;
 }
 
-/// What a call does to its key (section 5).
+/// What a call does to its key.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Effect<S> {
-    /// Neither the value nor the ttl is touched.
-    Nothing,
-    /// The state and the ttl are kept in memory; nobody else hears of it.
-    InMemory(S),
-    /// The state and the ttl are kept, propagated and signalled.
-    Propagated(S),
+pub enum Write<S> {
+    /// Neither the value nor the deadline is touched.
+    None,
+    /// The state and the deadline are stored here alone: a refill or a roll-over that any server works out by
+    /// itself, and that a flood of denied calls must not turn into replication traffic.
+    Local(S),
+    /// The state and the deadline are stored, replicated and signalled.
+    Replicated(S),
 }
 
-/// What was found under a key.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Found<S> {
-    /// No limiter yet.
-    Nothing,
-    /// The limiter's state.
-    State(S),
-    /// What a Lua script kept there: the limiter goes on from it, under a state of its own.
-    ScriptState(S),
-}
-
-impl<S> From<Option<S>> for Found<S> {
-    fn from(state: Option<S>) -> Self {
-        state.map_or(Self::Nothing, Self::State)
-    }
-}
-
-impl<S: Copy> Found<S> {
-    fn state(self) -> Option<S> {
-        match self {
-            Self::Nothing => None,
-            Self::State(state) | Self::ScriptState(state) => Some(state),
-        }
-    }
-}
-
-/// A request that was decided and may yet be carried out or not.
+/// A request that was decided and is yet to be committed, or not.
 #[derive(Clone, Copy, Debug)]
-pub struct Decision<L: Limiter> {
-    rule: L,
+pub struct Decision<R: Rule> {
+    rule: R,
     request: Request,
     now_ms: i64,
-    found: Found<L::State>,
+    found: Option<R::State>,
     /// The state as of now, before the request.
-    before: L::State,
-    /// The state once the request is carried out; `before` if it is denied.
-    after: L::State,
-    allowed: bool,
+    before: R::State,
+    /// The state once the request is committed; `before` if it is denied.
+    after: R::State,
+    is_allowed: bool,
 }
 
-/// Decides `request` by `rule` at `now_ms`, 0 to 2^53, on what was found.
-pub fn decide<L: Limiter>(
-    rule: L,
+/// Decides `request` by `rule` at `now_ms`, 0 to 2^53, on the state found.
+pub fn decide<R: Rule>(
+    rule: R,
     request: Request,
-    found: impl Into<Found<L::State>>,
+    found: Option<R::State>,
     now_ms: i64,
-) -> Decision<L> {
-    let found = found.into();
-    let before = rule.advance(found.state(), now_ms);
-    let carried_out = match request {
-        Request::Take(cost) => rule.take(before, cost, now_ms),
-        Request::GiveBack { amount, at_ms } => {
+) -> Decision<R> {
+    let before = rule.advance(found, now_ms);
+    let granted = match request {
+        Request::Cost(cost) => rule.take(before, cost, now_ms),
+        Request::Refund { amount, at_ms } => {
             // What the caller's clock puts after now was taken now.
             let at_ms = at_ms.map(|at_ms| at_ms.min(now_ms));
-            Some(rule.give_back(before, amount, at_ms))
+            Some(rule.refund(before, amount, at_ms))
         }
     };
     Decision {
@@ -161,122 +139,128 @@ pub fn decide<L: Limiter>(
         now_ms,
         found,
         before,
-        after: carried_out.unwrap_or(before),
-        allowed: carried_out.is_some(),
+        after: granted.unwrap_or(before),
+        is_allowed: granted.is_some(),
     }
 }
 
-impl<L: Limiter> Decision<L> {
-    /// What was asked for.
+impl<R: Rule> Decision<R> {
+    /// What was asked.
     pub fn request(&self) -> Request {
         self.request
     }
 
-    /// Whether the limiter has room for the request.
+    /// Whether the request is granted.
     pub fn is_allowed(&self) -> bool {
-        self.allowed
+        self.is_allowed
     }
 
-    /// Milliseconds that a key may live after the call; `None` if it must not expire.
+    /// Milliseconds that the key may live after the call; `None` if it must not expire.
     pub fn ttl_ms(&self) -> Option<i64> {
-        self.rule.ttl_ms()
+        self.rule.ttl_ms(self.after)
     }
 
-    /// What carrying the request out does to the key (section 5).
-    pub fn effect(&self) -> Effect<L::State> {
-        match (self.request, self.found) {
-            (Request::Take(_), _) if self.allowed => Effect::Propagated(self.after),
-            (_, Found::ScriptState(_)) => Effect::Propagated(self.after),
-            (_, Found::Nothing) => Effect::Nothing,
-            (Request::GiveBack { .. }, _) if self.after != self.before => {
-                Effect::Propagated(self.after)
-            }
-            (_, Found::State(_)) => Effect::InMemory(self.after),
+    /// What committing the request does to the key. `migrated`: the state was found in another form, which
+    /// the key must not keep.
+    pub fn write(&self, migrated: bool) -> Write<R::State> {
+        match self.request {
+            Request::Cost(_) if self.is_allowed => Write::Replicated(self.after),
+            _ if migrated => Write::Replicated(self.after),
+            // A denial or a refund on a missing key creates nothing, whatever the algorithm.
+            _ if self.found.is_none() => Write::None,
+            Request::Refund { .. } if self.after != self.before => Write::Replicated(self.after),
+            _ => Write::Local(self.after),
         }
     }
 
-    /// The answer to a call that was carried out.
-    pub fn carried_out(&self) -> Answer<L> {
-        let (shown, taken) = match self.request {
-            // Of `before` and the cost, not of `after`: the sum is rounded in that order (section 3).
-            Request::Take(cost) if self.allowed => (self.before, cost),
+    /// The answer to a call that is committed.
+    pub fn committed(&self) -> Answer<R> {
+        let (state, taken) = match self.request {
+            // Of `before` and the cost, not of `after`: the scripts round the sum in that order.
+            Request::Cost(cost) if self.is_allowed => (self.before, cost),
             _ => (self.after, 0.0),
         };
         Answer {
-            remaining: self.rule.remaining(shown, taken, self.now_ms),
+            remaining: self.rule.remaining(state, taken, self.now_ms),
             shown: self.after,
             left: self.after,
             ..self.previewed()
         }
     }
 
-    /// The answer to a call that changed nothing: what holds now, before taking the cost (section 6).
-    pub fn previewed(&self) -> Answer<L> {
+    /// The answer to a call that changes nothing: what holds now, before the request.
+    pub fn previewed(&self) -> Answer<R> {
         Answer {
             rule: self.rule,
             now_ms: self.now_ms,
             denied_cost: match self.request {
-                Request::Take(cost) if !self.allowed => Some(cost),
+                Request::Cost(cost) if !self.is_allowed => Some(cost),
                 _ => None,
             },
             remaining: self.rule.remaining(self.before, 0.0, self.now_ms),
             shown: self.before,
-            left: self.found.state().unwrap_or(self.before),
+            left: self.found.unwrap_or(self.before),
         }
     }
 }
 
-/// The contents of a reply, before it is put into one of the two units of time.
+/// What a reply says, before its times are put into a unit.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer<L: Limiter> {
-    rule: L,
+pub struct Answer<R: Rule> {
+    rule: R,
     now_ms: i64,
-    /// The cost that there was no room for; `None` if the call was allowed.
+    /// The cost that there was no room for; `None` if the request was granted.
     denied_cost: Option<f64>,
     remaining: f64,
     /// The state as of now, which the times in seconds are about.
-    shown: L::State,
+    shown: R::State,
     /// The state that the call leaves behind, from which the exact times are measured.
-    left: L::State,
+    left: R::State,
 }
 
-impl<L: Limiter> Answer<L> {
-    /// `[allowed, remaining, reset_at, retry_after]` in Unix seconds and seconds (section 1).
-    pub fn in_seconds(&self) -> [i64; 4] {
-        let reset_at_s = self.rule.reset_at_s(self.shown, self.now_ms);
-        let retry_after_s = match self.denied_cost {
-            Some(cost) => self.rule.retry_after_s(self.shown, cost, self.now_ms),
-            None => 0.0,
-        };
-        self.reply(reported_time(reset_at_s), reported_time(retry_after_s))
+/// The two times of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// When the limiter is as good as a new one.
+    pub reset: i64,
+    /// How long to wait before the same call is allowed.
+    pub retry: i64,
+}
+
+/// The contents of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Allowed (1 or 0), remaining, reset, retry.
+    pub integers: [i64; 4],
+}
+
+impl<R: Rule> Answer<R> {
+    /// With the reset in Unix seconds and the retry time in seconds.
+    // Always inlined, as the exact form is: otherwise the answer goes through memory (60 instructions).
+    #[inline(always)]
+    pub fn in_seconds(&self) -> Reply {
+        self.reply(R::times_s(self))
     }
 
-    /// `[allowed, remaining, reset_after_ms, retry_after_ms]`, exact (section 4).
-    pub fn in_milliseconds(&self) -> [i64; 4] {
-        let reset_after_ms = self.rule.reset_after_ms(self.left, self.now_ms);
-        let retry_after_ms = match self.denied_cost {
-            Some(cost) => self
-                .rule
-                .retry_after_ms(self.left, cost, self.now_ms, reset_after_ms),
-            None => 0,
-        };
-        self.reply(reset_after_ms, retry_after_ms)
+    /// With both times in exact milliseconds from now.
+    #[inline(always)]
+    pub fn in_milliseconds(&self) -> Reply {
+        self.reply(R::times_ms(self))
     }
 
-    fn reply(&self, reset: i64, retry: i64) -> [i64; 4] {
-        // Rounded down, since what is not negative is cut off after the point.
+    #[inline(always)]
+    fn reply(&self, times: Times) -> Reply {
+        // Rounded down, since casting cuts off the fraction of what is not negative.
         let remaining = self.remaining.max(0.0) as i64;
-        [
-            i64::from(self.denied_cost.is_none()),
-            remaining,
-            reset,
-            retry,
-        ]
+        let is_allowed = self.denied_cost.is_none();
+        Reply {
+            integers: [i64::from(is_allowed), remaining, times.reset, times.retry],
+        }
     }
 }
 
-/// A time of the arithmetic as the integer that is reported: cut off after the point, as Redis cuts
-/// the numbers that a script returns, and saturated.
+/// A time of the arithmetic as the integer that is reported: its fraction cut off, as Redis cuts off that of a
+/// number that a script returns, and saturated.
 fn reported_time(time: f64) -> i64 {
     (time as i64).min(MAX_REPORTED_TIME)
 }

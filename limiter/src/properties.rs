@@ -6,7 +6,7 @@ use proptest::prelude::*;
 const MAX_MS: i64 = 1 << 53;
 
 /// From this length on, windows of whole milliseconds were all found to have their edges in place.
-const LEAST_EQUAL_WINDOW_S: f64 = 0.1;
+const MIN_EQUAL_WINDOW_S: f64 = 0.1;
 
 /// Amounts as people write them, and anything else in range.
 fn amount() -> impl Strategy<Value = f64> {
@@ -82,34 +82,34 @@ fn clock() -> impl Strategy<Value = Vec<i64>> {
 
 fn request() -> impl Strategy<Value = Request> {
     prop_oneof![
-        5 => prop_oneof![Just(1.0), amount()].prop_map(Request::Take),
+        5 => prop_oneof![Just(1.0), amount()].prop_map(Request::Cost),
         1 => (amount(), prop::option::of(now_ms()))
-            .prop_map(|(amount, at_ms)| Request::GiveBack { amount, at_ms }),
+            .prop_map(|(amount, at_ms)| Request::Refund { amount, at_ms }),
     ]
 }
 
-fn give_back(amount: f64) -> Request {
-    Request::GiveBack {
+fn refunded(amount: f64) -> Request {
+    Request::Refund {
         amount,
         at_ms: None,
     }
 }
 
 /// The state after `decision`, as the key then holds it.
-fn left_by<L: Limiter>(decision: &Decision<L>) -> Option<L::State> {
-    match decision.effect() {
-        Effect::Nothing => decision.found.state(),
-        Effect::InMemory(state) | Effect::Propagated(state) => Some(state),
+fn left_by<R: Rule>(decision: &Decision<R>) -> Option<R::State> {
+    match decision.write(false) {
+        Write::None => decision.found,
+        Write::Local(state) | Write::Replicated(state) => Some(state),
     }
 }
 
 /// Runs a trace and calls `check` with every decision and the state that it left.
-fn run<L: Limiter>(
-    rule: L,
+fn run<R: Rule>(
+    rule: R,
     times: &[i64],
     requests: &[Request],
-    mut check: impl FnMut(&Decision<L>, Option<L::State>) -> Result<(), TestCaseError>,
-) -> Result<Option<L::State>, TestCaseError> {
+    mut check: impl FnMut(&Decision<R>, Option<R::State>) -> Result<(), TestCaseError>,
+) -> Result<Option<R::State>, TestCaseError> {
     let mut state = None;
     for (now_ms, request) in times.iter().zip(requests.iter().cycle()) {
         let decision = decide(rule, *request, state, *now_ms);
@@ -120,9 +120,12 @@ fn run<L: Limiter>(
 }
 
 /// Replies are in range, whatever the numbers.
-fn check_replies<L: Limiter>(decision: &Decision<L>) -> Result<(), TestCaseError> {
-    for answer in [decision.carried_out(), decision.previewed()] {
-        for [allowed, remaining, reset, retry] in [answer.in_seconds(), answer.in_milliseconds()] {
+fn check_replies<R: Rule>(decision: &Decision<R>) -> Result<(), TestCaseError> {
+    for answer in [decision.committed(), decision.previewed()] {
+        for [allowed, remaining, reset, retry] in [
+            answer.in_seconds().integers,
+            answer.in_milliseconds().integers,
+        ] {
             prop_assert_eq!(allowed, i64::from(decision.is_allowed()));
             prop_assert!((0..=MAX_MS).contains(&remaining), "remaining {}", remaining);
             prop_assert!(
@@ -137,25 +140,25 @@ fn check_replies<L: Limiter>(decision: &Decision<L>) -> Result<(), TestCaseError
             );
             prop_assert!(allowed == 0 || retry == 0);
         }
-        prop_assert!(decision.is_allowed() || answer.in_milliseconds()[3] != 0);
+        prop_assert!(decision.is_allowed() || answer.in_milliseconds().integers[3] != 0);
     }
     Ok(())
 }
 
-/// Section 4: a denied call would be allowed after its retry time, and at no earlier millisecond.
-fn check_retry<L: Limiter>(
-    decision: &Decision<L>,
-    left: Option<L::State>,
-    answer: Answer<L>,
+/// A denied call would be allowed after its retry time, and at no earlier millisecond.
+fn check_retry<R: Rule>(
+    decision: &Decision<R>,
+    left: Option<R::State>,
+    answer: Answer<R>,
     probes: &[f64],
 ) -> Result<(), TestCaseError> {
-    let (Some(cost), retry_ms) = (answer.denied_cost, answer.in_milliseconds()[3]) else {
+    let (Some(cost), retry_ms) = (answer.denied_cost, answer.in_milliseconds().integers[3]) else {
         return Ok(());
     };
     let is_allowed_after = |wait_ms: i64| {
         decide(
             decision.rule,
-            Request::Take(cost),
+            Request::Cost(cost),
             left,
             decision.now_ms + wait_ms,
         )
@@ -200,9 +203,9 @@ proptest! {
             forwards_ms += (decision.now_ms - last_ms).max(0) as f64;
             last_ms = decision.now_ms;
             match decision.request {
-                Request::Take(cost) if decision.is_allowed() => given += cost,
-                Request::GiveBack { amount, .. } => given -= amount.min(decision.after.tokens),
-                Request::Take(_) => {}
+                Request::Cost(cost) if decision.is_allowed() => given += cost,
+                Request::Refund { amount, .. } => given -= amount.min(decision.after.tokens),
+                Request::Cost(_) => {}
             }
             let refilled = forwards_ms / MS_PER_S * rule.refill_rate;
             prop_assert!(given <= (rule.capacity + refilled) * (1.0 + 1e-9) + 1e-6);
@@ -219,10 +222,10 @@ proptest! {
     ) {
         run(rule, &times, &requests, |decision, left| {
             if let Some(counters) = left {
-                prop_assert!((0.0..=rule.limit * (1.0 + 1e-12)).contains(&counters.current));
-                prop_assert!((0.0..=rule.limit * (1.0 + 1e-12)).contains(&counters.previous));
+                prop_assert!((0.0..=rule.limit * (1.0 + 1e-12)).contains(&counters.curr));
+                prop_assert!((0.0..=rule.limit * (1.0 + 1e-12)).contains(&counters.prev));
             }
-            if decision.is_allowed() && matches!(decision.request, Request::Take(_)) {
+            if decision.is_allowed() && matches!(decision.request, Request::Cost(_)) {
                 let estimate = rule.limit - rule.remaining(decision.after, 0.0, decision.now_ms);
                 prop_assert!(estimate <= rule.limit * (1.0 + 1e-9) + 1e-9);
             }
@@ -236,8 +239,8 @@ proptest! {
         probes in prop::collection::vec(0.0..1.0, 8),
     ) {
         run(rule, &times, &requests, |decision, left| {
-            check_retry(decision, left, decision.carried_out(), &probes)?;
-            check_retry(decision, decision.found.state(), decision.previewed(), &probes)
+            check_retry(decision, left, decision.committed(), &probes)?;
+            check_retry(decision, decision.found, decision.previewed(), &probes)
         })?;
     }
 
@@ -248,15 +251,15 @@ proptest! {
     ) {
         run(rule, &times, &requests, |decision, left| {
             // Before the stored window the time need only be sufficient where windows are not whole
-            // milliseconds (section 4), or so few that rounding moves the edge of some of them.
+            // milliseconds, or so few that rounding moves the edge of some of them.
             let is_before = decision.before.index > rule.advance(None, decision.now_ms).index;
             let has_equal_windows =
-                (rule.window_s * MS_PER_S).fract() == 0.0 && rule.window_s >= LEAST_EQUAL_WINDOW_S;
+                (rule.window_s * MS_PER_S).fract() == 0.0 && rule.window_s >= MIN_EQUAL_WINDOW_S;
             if is_before && !has_equal_windows {
                 return Ok(());
             }
-            check_retry(decision, left, decision.carried_out(), &probes)?;
-            check_retry(decision, decision.found.state(), decision.previewed(), &probes)
+            check_retry(decision, left, decision.committed(), &probes)?;
+            check_retry(decision, decision.found, decision.previewed(), &probes)
         })?;
     }
 
@@ -286,9 +289,9 @@ proptest! {
         let Some(stored) = run(rule, &times, &requests, |_, _| Ok(()))? else { return Ok(()) };
         let now_ms = (times.last().unwrap_or(&0) + later_ms).min(MAX_MS);
         let changed = SlidingWindow { window_s: other_s, ..rule };
-        let preview = |at_ms| decide(changed, Request::Take(cost), Some(stored), at_ms);
+        let preview = |at_ms| decide(changed, Request::Cost(cost), Some(stored), at_ms);
         let decision = preview(now_ms);
-        let [allowed, .., retry_ms] = decision.previewed().in_milliseconds();
+        let [allowed, .., retry_ms] = decision.previewed().in_milliseconds().integers;
         check_replies(&decision)?;
         if allowed == 0 && retry_ms != NEVER_MS && retry_ms != MAX_REPORTED_TIME {
             prop_assert!(preview(now_ms + retry_ms).is_allowed(), "denied after {} ms", retry_ms);
@@ -301,10 +304,10 @@ proptest! {
     ) {
         run(rule, &times, &requests, |decision, left| {
             for (answer, left) in [
-                (decision.carried_out(), left),
-                (decision.previewed(), decision.found.state()),
+                (decision.committed(), left),
+                (decision.previewed(), decision.found),
             ] {
-                let reset_ms = answer.in_milliseconds()[2];
+                let reset_ms = answer.in_milliseconds().integers[2];
                 let tokens_after =
                     |wait_ms| rule.advance(left.or(Some(decision.before)), decision.now_ms + wait_ms).tokens;
                 match reset_ms {
@@ -326,10 +329,10 @@ proptest! {
         rule in sliding_window(), times in clock(), requests in prop::collection::vec(request(), 1..40),
     ) {
         run(rule, &times, &requests, |decision, left| {
-            let reset_ms = decision.carried_out().in_milliseconds()[2];
+            let reset_ms = decision.committed().in_milliseconds().integers[2];
             let counts_after = |wait_ms| {
                 let counters = rule.advance(left, decision.now_ms + wait_ms);
-                counters.current > 0.0 || counters.previous > 0.0
+                counters.curr > 0.0 || counters.prev > 0.0
             };
             if reset_ms < MAX_REPORTED_TIME {
                 prop_assert!(!counts_after(reset_ms));
@@ -347,7 +350,7 @@ proptest! {
         let level = BucketLevel { tokens: amounts[0], last_ms: count };
         check_replies(&decide(bucket, request, Some(level), now_ms))?;
         let window_s = if is_same_window { window.window_s } else { amounts[0] };
-        let counters = WindowCounters { window_s, index: count, previous: amounts[0], current: amounts[1] };
+        let counters = WindowCounters { window_s, index: count, prev: amounts[0], curr: amounts[1] };
         check_replies(&decide(window, request, Some(counters), now_ms))?;
     }
 
@@ -356,12 +359,12 @@ proptest! {
         rule in token_bucket(), times in clock(), requests in prop::collection::vec(request(), 1..40),
     ) {
         run(rule, &times, &requests, |decision, _| {
-            let [allowed, before, ..] = decision.previewed().in_seconds();
-            let [carried_out, after, ..] = decision.carried_out().in_seconds();
-            prop_assert_eq!(allowed, carried_out);
+            let [allowed, before, ..] = decision.previewed().in_seconds().integers;
+            let [committed, after, ..] = decision.committed().in_seconds().integers;
+            prop_assert_eq!(allowed, committed);
             match decision.request {
-                Request::Take(_) => prop_assert!(after <= before),
-                Request::GiveBack { .. } => prop_assert!(after >= before),
+                Request::Cost(_) => prop_assert!(after <= before),
+                Request::Refund { .. } => prop_assert!(after >= before),
             }
             Ok(())
         })?;
@@ -375,15 +378,15 @@ fn a_refund_that_changes_nothing_is_not_propagated() {
         refill_rate: 1.0,
     };
     let full = rule.advance(None, 1000);
-    let refund = |stored, amount| decide(rule, give_back(amount), stored, 2000).effect();
-    assert_eq!(refund(None, 3.0), Effect::Nothing);
-    assert!(matches!(refund(Some(full), 3.0), Effect::InMemory(_)));
+    let refund = |stored, amount| decide(rule, refunded(amount), stored, 2000).write(false);
+    assert_eq!(refund(None, 3.0), Write::None);
+    assert!(matches!(refund(Some(full), 3.0), Write::Local(_)));
     let emptied = BucketLevel {
         tokens: 1.0,
         ..full
     };
-    assert!(matches!(refund(Some(emptied), 0.0), Effect::InMemory(_)));
-    assert!(matches!(refund(Some(emptied), 3.0), Effect::Propagated(_)));
+    assert!(matches!(refund(Some(emptied), 0.0), Write::Local(_)));
+    assert!(matches!(refund(Some(emptied), 3.0), Write::Replicated(_)));
 }
 
 #[test]
@@ -392,18 +395,18 @@ fn a_denial_on_a_missing_key_creates_nothing() {
         capacity: 5.0,
         refill_rate: 1.0,
     };
-    let denied = decide(bucket, Request::Take(6.0), Found::Nothing, 1000);
-    assert_eq!(denied.effect(), Effect::Nothing);
+    let denied = decide(bucket, Request::Cost(6.0), None, 1000);
+    assert_eq!(denied.write(false), Write::None);
     let window = SlidingWindow {
         limit: 5.0,
         window_s: 1.0,
     };
-    let denied = decide(window, Request::Take(6.0), Found::Nothing, 1000);
-    assert_eq!(denied.effect(), Effect::Nothing);
+    let denied = decide(window, Request::Cost(6.0), None, 1000);
+    assert_eq!(denied.write(false), Write::None);
 }
 
-/// In this window, whose length is no whole number of milliseconds, rounding makes the previous counter's
-/// weight negative at the last millisecond: there is room then, though `current` alone is at the limit.
+/// In this window, whose length is no whole number of milliseconds, rounding makes the prev counter's
+/// weight negative at the last millisecond: there is room then, though `curr` alone is at the limit.
 #[test]
 fn rounding_may_open_the_last_millisecond_of_a_full_window() {
     let rule = SlidingWindow {
@@ -413,20 +416,21 @@ fn rounding_may_open_the_last_millisecond_of_a_full_window() {
     let counters = WindowCounters {
         window_s: rule.window_s,
         index: 7_946_598_799,
-        previous: 1e12,
-        current: rule.limit,
+        prev: 1e12,
+        curr: rule.limit,
     };
     let last_ms = 1_076_801_461_041;
-    let at = |now_ms| decide(rule, Request::Take(1.0), Some(counters), now_ms);
+    let at = |now_ms| decide(rule, Request::Cost(1.0), Some(counters), now_ms);
     assert!(at(last_ms).is_allowed());
     for wait_ms in 1..=5 {
-        let [allowed, .., retry_after_ms] = at(last_ms - wait_ms).carried_out().in_milliseconds();
+        let [allowed, .., retry_after_ms] =
+            at(last_ms - wait_ms).committed().in_milliseconds().integers;
         assert_eq!((allowed, retry_after_ms), (0, wait_ms));
     }
 }
 
 #[test]
-fn a_refund_takes_from_the_current_window_first() {
+fn a_refund_takes_from_the_curr_window_first() {
     let rule = SlidingWindow {
         limit: 10.0,
         window_s: 1.0,
@@ -434,12 +438,12 @@ fn a_refund_takes_from_the_current_window_first() {
     let counters = WindowCounters {
         window_s: 1.0,
         index: 1,
-        previous: 4.0,
-        current: 3.0,
+        prev: 4.0,
+        curr: 3.0,
     };
-    for (amount, previous, current) in [(2.0, 4.0, 1.0), (5.0, 2.0, 0.0), (99.0, 0.0, 0.0)] {
-        let left = rule.give_back(counters, amount, None);
-        assert_eq!((left.previous, left.current), (previous, current));
+    for (amount, prev, curr) in [(2.0, 4.0, 1.0), (5.0, 2.0, 0.0), (99.0, 0.0, 0.0)] {
+        let left = rule.refund(counters, amount, None);
+        assert_eq!((left.prev, left.curr), (prev, curr));
     }
 }
 
@@ -452,10 +456,10 @@ fn a_refund_with_its_time_takes_from_the_window_of_that_time() {
     let counters = WindowCounters {
         window_s: 1.0,
         index: 5,
-        previous: 4.0,
-        current: 3.0,
+        prev: 4.0,
+        curr: 3.0,
     };
-    for (at_ms, previous, current) in [
+    for (at_ms, prev, curr) in [
         (5999, 4.0, 0.0),
         (5000, 4.0, 0.0),
         (4999, 0.0, 3.0),
@@ -463,20 +467,16 @@ fn a_refund_with_its_time_takes_from_the_window_of_that_time() {
         (3999, 4.0, 3.0),
         (0, 4.0, 3.0),
     ] {
-        let left = rule.give_back(counters, 9.0, Some(at_ms));
-        assert_eq!(
-            (left.previous, left.current),
-            (previous, current),
-            "{at_ms}"
-        );
+        let left = rule.refund(counters, 9.0, Some(at_ms));
+        assert_eq!((left.prev, left.curr), (prev, curr), "{at_ms}");
     }
     // A time after now counts as now.
-    let request = Request::GiveBack {
+    let request = Request::Refund {
         amount: 9.0,
         at_ms: Some(MAX_MS),
     };
     let left = left_by(&decide(rule, request, Some(counters), 5500)).expect("it is kept");
-    assert_eq!((left.previous, left.current), (4.0, 0.0));
+    assert_eq!((left.prev, left.curr), (4.0, 0.0));
 }
 
 #[test]
@@ -490,15 +490,15 @@ fn what_a_script_kept_is_replaced_whatever_is_decided() {
         last_ms: 1000,
     };
     for (request, tokens) in [
-        (Request::Take(1.0), 1.0),
-        (Request::Take(3.0), 2.0),
-        (give_back(0.0), 2.0),
+        (Request::Cost(1.0), 1.0),
+        (Request::Cost(3.0), 2.0),
+        (refunded(0.0), 2.0),
     ] {
-        let effect = decide(rule, request, Found::ScriptState(kept), 2000).effect();
+        let write = decide(rule, request, Some(kept), 2000).write(true);
         let left = BucketLevel {
             tokens,
             last_ms: 2000,
         };
-        assert_eq!(effect, Effect::Propagated(left), "{request:?}");
+        assert_eq!(write, Write::Replicated(left), "{request:?}");
     }
 }

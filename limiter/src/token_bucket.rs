@@ -1,18 +1,18 @@
-//! The token bucket with lazy refill (design section 2).
+//! The token bucket with lazy refill: `lua-reference/token_bucket.lua`.
 
-use super::codec::{HEADER_LEN, Stored, is_amount};
-use super::settle::first_where;
-use super::{Limiter, MAX_REPORTED_TIME, MS_PER_S, NEVER_MS, TTL_MARGIN_S};
+use super::codec::{HEADER_LEN, Record, is_amount};
+use super::search::partition_point_near;
+use super::{
+    Answer, MAX_REPORTED_TIME, MAX_TTL_S, MS_PER_S, NEVER_MS, Rule, TTL_MARGIN_S, Times,
+    reported_time,
+};
 
-/// The longest ttl of a bucket in seconds, 36,500 days: a slow refill must not overflow a deadline.
-const MAX_TTL_S: f64 = 36_500.0 * 86_400.0;
-
-/// A burst of `capacity` tokens, refilled at `refill_rate` tokens a second.
+/// A burst of `capacity` tokens, refilled at `refill_rate` tokens per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TokenBucket {
     /// Tokens that the bucket holds, 0 to 2^53.
     pub capacity: f64,
-    /// Tokens a second, 0 to 2^53; 0 never refills.
+    /// Tokens per second, 0 to 2^53; 0 never refills.
     pub refill_rate: f64,
 }
 
@@ -26,39 +26,39 @@ pub struct BucketLevel {
 }
 
 impl TokenBucket {
-    /// The tokens at `at_ms`. No step of it falls when `at_ms` rises (each `f64` operation in it is
-    /// monotone), which is what lets [`first_where`] settle a time by it.
+    /// The tokens at `at_ms`. It never falls as `at_ms` rises, since each `f64` operation in it is monotone:
+    /// that is what lets [`partition_point_near`] search times by it.
     fn tokens_at(self, level: BucketLevel, at_ms: i64) -> f64 {
         let elapsed_ms = at_ms.saturating_sub(level.last_ms).max(0) as f64;
         self.capacity
             .min(level.tokens + (elapsed_ms / MS_PER_S) * self.refill_rate)
     }
 
-    /// The smallest wait in ms, at least `least_ms`, after which the bucket holds `tokens`, at most
-    /// its capacity; [`NEVER_MS`] if it does not hold them and never refills.
-    fn wait_for(self, tokens: f64, level: BucketLevel, now_ms: i64, least_ms: i64) -> i64 {
+    /// The smallest wait in ms, at least `min_wait_ms`, after which the bucket holds `tokens`, at most its
+    /// capacity; [`NEVER_MS`] if it does not hold them and never refills.
+    fn wait_for(self, tokens: f64, level: BucketLevel, now_ms: i64, min_wait_ms: i64) -> i64 {
         if self.refill_rate == 0.0 {
             let holds_them = self.tokens_at(level, now_ms) >= tokens;
-            return if holds_them { least_ms } else { NEVER_MS };
+            return if holds_them { min_wait_ms } else { NEVER_MS };
         }
         let refill_ms = ((tokens - level.tokens) / self.refill_rate * MS_PER_S).ceil();
         let guess = level
             .last_ms
             .saturating_sub(now_ms)
             .saturating_add(refill_ms as i64);
-        first_where(least_ms, MAX_REPORTED_TIME, guess, |wait_ms| {
+        partition_point_near(min_wait_ms, MAX_REPORTED_TIME, guess, |wait_ms| {
             self.tokens_at(level, now_ms + wait_ms) >= tokens
         })
         .unwrap_or(MAX_REPORTED_TIME)
     }
 }
 
-impl Limiter for TokenBucket {
+impl Rule for TokenBucket {
     type State = BucketLevel;
 
-    fn advance(self, stored: Option<BucketLevel>, now_ms: i64) -> BucketLevel {
+    fn advance(self, found: Option<BucketLevel>, now_ms: i64) -> BucketLevel {
         BucketLevel {
-            tokens: match stored {
+            tokens: match found {
                 None => self.capacity,
                 Some(level) => self.tokens_at(level, now_ms),
             },
@@ -73,51 +73,50 @@ impl Limiter for TokenBucket {
         })
     }
 
-    fn give_back(self, level: BucketLevel, amount: f64, _at_ms: Option<i64>) -> BucketLevel {
+    fn refund(self, level: BucketLevel, amount: f64, _at_ms: Option<i64>) -> BucketLevel {
         BucketLevel {
             tokens: self.capacity.min(level.tokens + amount),
             ..level
         }
     }
 
-    fn remaining(self, level: BucketLevel, cost: f64, _now_ms: i64) -> f64 {
-        level.tokens - cost
+    fn remaining(self, level: BucketLevel, taken: f64, _now_ms: i64) -> f64 {
+        level.tokens - taken
     }
 
-    fn reset_at_s(self, level: BucketLevel, now_ms: i64) -> f64 {
-        if self.refill_rate > 0.0 {
-            (now_ms as f64 / MS_PER_S + (self.capacity - level.tokens) / self.refill_rate).ceil()
-        } else {
-            0.0
+    fn times_s(answer: &Answer<Self>) -> Times {
+        let Self {
+            capacity,
+            refill_rate,
+        } = answer.rule;
+        if refill_rate == 0.0 {
+            return Times { reset: 0, retry: 0 };
+        }
+        let tokens = answer.shown.tokens;
+        let now_s = answer.now_ms as f64 / MS_PER_S;
+        Times {
+            reset: reported_time((now_s + (capacity - tokens) / refill_rate).ceil()),
+            retry: answer.denied_cost.map_or(0, |cost| {
+                reported_time(((cost - tokens) / refill_rate).ceil())
+            }),
         }
     }
 
-    fn retry_after_s(self, level: BucketLevel, cost: f64, _now_ms: i64) -> f64 {
-        if self.refill_rate > 0.0 {
-            ((cost - level.tokens) / self.refill_rate).ceil()
-        } else {
-            0.0
+    fn times_ms(answer: &Answer<Self>) -> Times {
+        let &Answer {
+            rule, left, now_ms, ..
+        } = answer;
+        Times {
+            reset: rule.wait_for(rule.capacity, left, now_ms, 0),
+            retry: match answer.denied_cost {
+                None => 0,
+                Some(cost) if cost > rule.capacity => NEVER_MS,
+                Some(cost) => rule.wait_for(cost, left, now_ms, 1),
+            },
         }
     }
 
-    fn reset_after_ms(self, left: BucketLevel, now_ms: i64) -> i64 {
-        self.wait_for(self.capacity, left, now_ms, 0)
-    }
-
-    fn retry_after_ms(
-        self,
-        left: BucketLevel,
-        cost: f64,
-        now_ms: i64,
-        _reset_after_ms: i64,
-    ) -> i64 {
-        if cost > self.capacity {
-            return NEVER_MS;
-        }
-        self.wait_for(cost, left, now_ms, 1)
-    }
-
-    fn ttl_ms(self) -> Option<i64> {
+    fn ttl_ms(self, _level: BucketLevel) -> Option<i64> {
         if self.refill_rate > 0.0 {
             let ttl_s = (self.capacity / self.refill_rate).ceil() + TTL_MARGIN_S;
             Some((ttl_s.min(MAX_TTL_S) * MS_PER_S) as i64)
@@ -127,7 +126,7 @@ impl Limiter for TokenBucket {
     }
 }
 
-impl Stored for BucketLevel {
+impl Record for BucketLevel {
     const KIND: u8 = b'T';
     const LEN: usize = HEADER_LEN + size_of::<f64>() + size_of::<i64>();
     type Fields = (f64, i64);

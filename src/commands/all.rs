@@ -1,175 +1,147 @@
-//! RL.ALL and RL.ALL_RO: several limits, all or nothing (design sections 1 and 6).
+//! The flow of RL.ALL and RL.ALL_RO: several limits, all or nothing.
 
-use super::arguments::{KEY, MS, NOW, NUMKEYS, PREVIEW_RULES, RULES};
+use super::docs::{KEY, MS, NOW, NUMKEYS, PREVIEW_RULES, RULES};
 use super::error::Error;
-use super::steps::{carry_out, outcome, stored_state};
-use super::syntax::{
-    AnyRule, RULES_ON_STACK, Rules, TimeUnit, all, all_preview, distinct, numkeys,
-};
+use super::kind::{Commit, Limit};
+use super::record::RecordDecision;
 use crate::host::{
-    Arguments, Command, CommandInfo, Context, Counters, KeyAccess, KeyPositions, Keys, Outcome,
-    Value, WriteKey, injected_panic,
+    Argv, Command, CommandInfo, Context, KeyAccess, KeyPositions, OpenKey, Outcome, WriteKey,
+    counters, injected_panic,
 };
-use limiter::codec::Stored;
-use limiter::{BucketLevel, Decision, Request, SlidingWindow, TokenBucket, WindowCounters, decide};
+use limiter::{Reply, Request, SlidingWindow, TokenBucket};
 use smallvec::SmallVec;
 use std::ops::Range;
+use syntax::{
+    AnyRule, Options, RULES_ON_STACK, Rules, SyntaxError, TimeUnit, check_distinct,
+    check_read_only, parse_all, parse_numkeys,
+};
 
-/// Where the keys start: behind the command's name and numkeys.
+/// The position of the first key: after the command's name and numkeys.
 const FIRST_KEY: usize = 2;
 
-/// Takes what every rule asks for, or nothing at all.
-pub struct AllCommand;
+/// RL.ALL: takes what every rule asks, or nothing at all.
+pub struct All;
 
-impl Command for AllCommand {
+impl Command for All {
     type Error = Error;
     const INFO: CommandInfo = CommandInfo {
         name: c"rl.all",
-        summary: c"Takes from several limiters at once if all of them have room, else from none.",
+        summary: c"Takes from several limiters atomically: from all of them, or from none.",
         complexity: c"O(N*log(N)) where N is the number of keys.",
         since: c"0.1.0",
-        least_words: 6,
+        arity: 6,
         access: KeyAccess::Update,
-        key_positions: KeyPositions::Counted,
-        arguments: &[NUMKEYS, KEY.repeated(), RULES, NOW, MS],
+        key_positions: KeyPositions::Counted(key_positions),
+        args: &[NUMKEYS, KEY.repeated(), RULES, NOW, MS],
+        counters: counters!(),
     };
 
-    fn counters() -> &'static Counters {
-        static COUNTERS: Counters = Counters::new();
-        &COUNTERS
-    }
-
-    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<Outcome, Error> {
-        let numkeys = numkeys(arguments.word(1), arguments.len() - FIRST_KEY)?;
+    /// Parse; open and decide each; then store and replicate all or none, publish, reply.
+    fn call(context: Context<'_>, argv: Argv<'_>) -> Result<Outcome, Error> {
         let mut rules = Rules::new();
-        let options = all(
-            numkeys,
-            arguments.words_from(FIRST_KEY + numkeys),
-            &mut rules,
-        )?;
-        distinct(arguments.words_from(FIRST_KEY).take(numkeys))?;
+        let options = parse(argv, &mut rules).map_err(|error| Error::Syntax(error, &Self::INFO))?;
         let server_now_ms = context.now_ms();
         let now_ms = options.now_ms.unwrap_or(server_now_ms);
 
-        let mut members: SmallVec<[(WriteKey<'_>, AnyDecision); RULES_ON_STACK]> = SmallVec::new();
-        let mut all_allow = true;
+        let mut limiters: SmallVec<[(WriteKey<'_>, AnyDecision); RULES_ON_STACK]> = SmallVec::new();
         for (position, &(rule, request)) in (FIRST_KEY..).zip(&rules) {
-            let mut key = context.open_for_writing(arguments.key(position));
-            let decision = rule.decide(request, key.value(rule.state_len()), now_ms)?;
-            all_allow &= decision.is_allowed();
-            members.push((key, decision));
+            let mut key = context.open_for_writing(argv.key(position));
+            let decision = decide(rule, request, &mut key, now_ms)?;
+            limiters.push((key, decision));
         }
-        // Before anything is written or replied: what went wrong in it would leave nothing behind.
-        let answer = if all_allow {
-            AnyDecision::carried_out
-        } else {
-            AnyDecision::previewed
-        };
-        let mut answers = Answers::new();
-        for (position, (_, decision)) in (FIRST_KEY..).zip(&members) {
-            injected_panic(arguments.word(position));
-            answers.push(answer(decision, options.unit));
+        let all_allow = limiters.iter().all(|(_, decision)| decision.is_allowed());
+
+        // Computed before anything is written, so that a call that fails changes nothing.
+        let mut replies = Replies::new();
+        for (key, decision) in &limiters {
+            injected_panic(key.name().bytes());
+            replies.push(if all_allow {
+                decision.committed(options.unit)
+            } else {
+                decision.previewed(options.unit)
+            });
         }
         if all_allow {
-            for (key, decision) in &mut members {
-                decision.carry_out(key, server_now_ms)?;
+            for (key, decision) in &mut limiters {
+                decision.commit(key, server_now_ms)?;
             }
         }
-        for (key, _) in &mut members {
+        for (key, _) in &mut limiters {
             key.close();
         }
-        for (key, decision) in &members {
-            // A call that was refused as a whole allowed nobody anything.
+        for (key, decision) in &limiters {
+            // A call that is denied as a whole allowed nobody anything.
             let outcome = decision.outcome();
             if all_allow || outcome == Outcome::Denied {
                 context.publish(key.name(), outcome);
             }
         }
-
-        reply(context, all_allow, &answers);
-        Ok(outcome_of_all(all_allow))
+        Ok(reply(context, all_allow, &replies))
     }
 }
 
-impl Keys for AllCommand {
-    fn positions(arguments: Arguments<'_>) -> Range<usize> {
-        key_positions(arguments)
-    }
-}
-
-/// What the write form would decide now; changes nothing.
+/// RL.ALL_RO: what RL.ALL would decide now. It changes nothing.
 pub struct AllPreview;
 
 impl Command for AllPreview {
     type Error = Error;
     const INFO: CommandInfo = CommandInfo {
         name: c"rl.all_ro",
-        summary: c"Tells what RL.ALL would decide now, and takes nothing.",
+        summary: c"Returns what RL.ALL would decide now, without taking anything.",
         access: KeyAccess::Read,
-        arguments: &[NUMKEYS, KEY.repeated(), PREVIEW_RULES, NOW, MS],
-        ..AllCommand::INFO
+        args: &[NUMKEYS, KEY.repeated(), PREVIEW_RULES, NOW, MS],
+        counters: counters!(),
+        ..All::INFO
     };
 
-    fn counters() -> &'static Counters {
-        static COUNTERS: Counters = Counters::new();
-        &COUNTERS
-    }
-
-    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<Outcome, Error> {
-        let numkeys = numkeys(arguments.word(1), arguments.len() - FIRST_KEY)?;
+    /// Parse; open and decide each; reply.
+    fn call(context: Context<'_>, argv: Argv<'_>) -> Result<Outcome, Error> {
         let mut rules = Rules::new();
-        let options = all_preview(
-            numkeys,
-            arguments.words_from(FIRST_KEY + numkeys),
-            &mut rules,
-        )?;
-        distinct(arguments.words_from(FIRST_KEY).take(numkeys))?;
+        let options = parse(argv, &mut rules)
+            .and_then(|options| check_read_only(&rules).map(|()| options))
+            .map_err(|error| Error::Syntax(error, &Self::INFO))?;
         let now_ms = options.now_ms.unwrap_or_else(|| context.now_ms());
 
-        let mut decisions: SmallVec<[AnyDecision; RULES_ON_STACK]> = SmallVec::new();
+        let mut all_allow = true;
+        let mut replies = Replies::new();
         for (position, &(rule, request)) in (FIRST_KEY..).zip(&rules) {
-            let key = context.open_for_reading(arguments.key(position));
-            decisions.push(rule.decide(request, key.value(rule.state_len()), now_ms)?);
+            let mut key = context.open_for_reading(argv.key(position));
+            injected_panic(argv.get(position));
+            let decision = decide(rule, request, &mut key, now_ms)?;
+            all_allow &= decision.is_allowed();
+            replies.push(decision.previewed(options.unit));
         }
-
-        let all_allow = decisions.iter().all(AnyDecision::is_allowed);
-        let mut answers = Answers::new();
-        for (position, decision) in (FIRST_KEY..).zip(&decisions) {
-            injected_panic(arguments.word(position));
-            answers.push(decision.previewed(options.unit));
-        }
-        reply(context, all_allow, &answers);
-        Ok(outcome_of_all(all_allow))
+        Ok(reply(context, all_allow, &replies))
     }
 }
 
-impl Keys for AllPreview {
-    fn positions(arguments: Arguments<'_>) -> Range<usize> {
-        key_positions(arguments)
-    }
+/// The replies of the rules, in the order of the keys.
+type Replies = SmallVec<[Reply; RULES_ON_STACK]>;
+
+/// Reads a call: its rules, in the order of the keys, go into `rules`.
+#[inline(always)]
+fn parse(argv: Argv<'_>, rules: &mut Rules) -> Result<Options, SyntaxError> {
+    let numkeys = parse_numkeys(argv.get(1), argv.len() - FIRST_KEY)?;
+    let args = argv.iter_from(FIRST_KEY + numkeys);
+    let options = parse_all(numkeys, args, rules)?;
+    check_distinct(argv.iter_from(FIRST_KEY).take(numkeys))?;
+    Ok(options)
 }
 
-/// Where the keys of a call are that may be malformed: none beyond its last word.
-fn key_positions(arguments: Arguments<'_>) -> Range<usize> {
-    let words_after = arguments.len().saturating_sub(FIRST_KEY);
-    let numkeys = numkeys(arguments.word(1), words_after).unwrap_or(0);
+/// The positions of the keys; the arguments may be malformed.
+fn key_positions(argv: Argv<'_>) -> Range<usize> {
+    let args_after = argv.len().saturating_sub(FIRST_KEY);
+    let numkeys = parse_numkeys(argv.get(1), args_after).unwrap_or(0);
     FIRST_KEY..FIRST_KEY + numkeys
 }
 
-/// The four integers of each rule.
-type Answers = SmallVec<[[i64; 4]; RULES_ON_STACK]>;
-
-/// Replies with what was computed before: once an array has begun, nothing may fail.
-fn reply(context: Context<'_>, all_allow: bool, answers: &Answers) {
-    context.reply_array(1 + answers.len());
+/// Replies with what was computed before: once an array has begun, nothing may fail. Returns what the call counts as.
+fn reply(context: Context<'_>, all_allow: bool, replies: &Replies) -> Outcome {
+    context.reply_array(1 + replies.len());
     context.reply_integer(i64::from(all_allow));
-    for answer in answers {
-        context.reply_integers(answer);
+    for reply in replies {
+        context.reply_integers(&reply.integers);
     }
-}
-
-/// What a call of several rules counts as.
-fn outcome_of_all(all_allow: bool) -> Outcome {
     if all_allow {
         Outcome::Allowed
     } else {
@@ -177,68 +149,55 @@ fn outcome_of_all(all_allow: bool) -> Outcome {
     }
 }
 
-/// A decision of either algorithm.
+/// A decision of any kind.
 enum AnyDecision {
-    TokenBucket(Decision<TokenBucket>),
-    Sliding(Decision<SlidingWindow>),
+    TokenBucket(RecordDecision<TokenBucket>),
+    Sliding(RecordDecision<SlidingWindow>),
 }
 
-impl AnyRule {
-    /// Bytes of the rule's state.
-    fn state_len(self) -> usize {
-        match self {
-            Self::TokenBucket(_) => BucketLevel::LEN,
-            Self::Sliding(_) => WindowCounters::LEN,
+/// Reads the limiter that `key` holds and decides, by whichever rule it is.
+// Always inlined: the decision is made where the call keeps it.
+#[inline(always)]
+fn decide(
+    rule: AnyRule,
+    request: Request,
+    key: &mut impl OpenKey,
+    now_ms: i64,
+) -> Result<AnyDecision, Error> {
+    Ok(match rule {
+        AnyRule::TokenBucket(rule) => AnyDecision::TokenBucket(rule.decide(request, key, now_ms)?),
+        AnyRule::Sliding(rule) => AnyDecision::Sliding(rule.decide(request, key, now_ms)?),
+    })
+}
+
+/// Does the same with a decision of any kind: a `dyn` would cost an RL.ALL of two 11 %.
+macro_rules! with_decision {
+    ($any:expr, $decision:ident => $result:expr) => {
+        match $any {
+            AnyDecision::TokenBucket($decision) => $result,
+            AnyDecision::Sliding($decision) => $result,
         }
-    }
-
-    // Always inlined: the decision is made where the call keeps it.
-    #[inline(always)]
-    fn decide(self, request: Request, value: Value<'_>, now_ms: i64) -> Result<AnyDecision, Error> {
-        Ok(match self {
-            Self::TokenBucket(rule) => {
-                AnyDecision::TokenBucket(decide(rule, request, stored_state(value)?, now_ms))
-            }
-            Self::Sliding(rule) => {
-                AnyDecision::Sliding(decide(rule, request, stored_state(value)?, now_ms))
-            }
-        })
-    }
+    };
 }
 
-impl AnyDecision {
+impl Commit for AnyDecision {
     fn is_allowed(&self) -> bool {
-        match self {
-            Self::TokenBucket(decision) => decision.is_allowed(),
-            Self::Sliding(decision) => decision.is_allowed(),
-        }
+        with_decision!(self, decision => decision.is_allowed())
     }
 
     fn outcome(&self) -> Outcome {
-        match self {
-            Self::TokenBucket(decision) => outcome(decision),
-            Self::Sliding(decision) => outcome(decision),
-        }
+        with_decision!(self, decision => decision.outcome())
     }
 
-    fn carry_out(&self, key: &mut WriteKey<'_>, server_now_ms: i64) -> Result<(), Error> {
-        match self {
-            Self::TokenBucket(decision) => carry_out(decision, key, server_now_ms),
-            Self::Sliding(decision) => carry_out(decision, key, server_now_ms),
-        }
+    fn committed(&self, unit: TimeUnit) -> Reply {
+        with_decision!(self, decision => decision.committed(unit))
     }
 
-    fn carried_out(&self, unit: TimeUnit) -> [i64; 4] {
-        match self {
-            Self::TokenBucket(decision) => unit.reply(decision.carried_out()),
-            Self::Sliding(decision) => unit.reply(decision.carried_out()),
-        }
+    fn previewed(&self, unit: TimeUnit) -> Reply {
+        with_decision!(self, decision => decision.previewed(unit))
     }
 
-    fn previewed(&self, unit: TimeUnit) -> [i64; 4] {
-        match self {
-            Self::TokenBucket(decision) => unit.reply(decision.previewed()),
-            Self::Sliding(decision) => unit.reply(decision.previewed()),
-        }
+    fn commit(&self, key: &mut WriteKey<'_>, server_now_ms: i64) -> Result<(), Error> {
+        with_decision!(self, decision => decision.commit(key, server_now_ms))
     }
 }

@@ -4,15 +4,14 @@
 //! count tokens in period seconds. The reply is redis-cell's: limited (0 or 1), limit, remaining,
 //! seconds to retry (-1 if allowed, or if it can never be), seconds until the bucket is full.
 
-use super::arguments::{COUNT, KEY, MAX_BURST, PERIOD, QUANTITY};
+use super::docs::{KEY, doc};
 use super::error::Error;
-use super::steps::{carry_out, outcome, stored_state};
-use super::syntax::{ThrottleCall, throttle};
+use super::kind::{Commit, Limit};
 use crate::host::{
-    Arguments, Command, CommandInfo, Context, Counters, KeyAccess, KeyPositions, Outcome,
+    Argv, Command, CommandInfo, Context, KeyAccess, KeyPositions, Outcome, counters,
 };
-use limiter::codec::Stored;
-use limiter::{BucketLevel, Request, decide};
+use syntax::parameter::{COUNT, MAX_BURST, PERIOD, QUANTITY};
+use syntax::{ThrottleArgs, TimeUnit, parse_throttle};
 
 /// Milliseconds in a second.
 const MS_PER_S: i64 = 1000;
@@ -20,37 +19,39 @@ const MS_PER_S: i64 = 1000;
 /// What redis-cell replies where there is no time to wait for.
 const NO_RETRY: i64 = -1;
 
-pub struct ClThrottleCommand;
+pub struct ClThrottle;
 
-impl Command for ClThrottleCommand {
+impl Command for ClThrottle {
     type Error = Error;
     const INFO: CommandInfo = CommandInfo {
         name: c"cl.throttle",
         summary: c"Takes from a token bucket, in the syntax and with the reply of redis-cell.",
         complexity: c"O(1)",
         since: c"0.1.0",
-        least_words: 5,
+        arity: 5,
         access: KeyAccess::Update,
         key_positions: KeyPositions::First,
-        arguments: &[KEY, MAX_BURST, COUNT, PERIOD, QUANTITY],
+        args: &[
+            KEY,
+            doc(&MAX_BURST),
+            doc(&COUNT),
+            doc(&PERIOD),
+            doc(&QUANTITY).optional(),
+        ],
+        counters: counters!(),
     };
 
-    fn counters() -> &'static Counters {
-        static COUNTERS: Counters = Counters::new();
-        &COUNTERS
-    }
-
-    fn call(context: Context<'_>, arguments: Arguments<'_>) -> Result<Outcome, Error> {
-        let ThrottleCall { rule, quantity } = throttle(arguments.words_from(2))?;
+    fn call(context: Context<'_>, argv: Argv<'_>) -> Result<Outcome, Error> {
+        let ThrottleArgs { rule, request } =
+            parse_throttle(argv.iter_from(2)).map_err(|error| Error::Syntax(error, &Self::INFO))?;
         let now_ms = context.now_ms();
-        let mut key = context.open_for_writing(arguments.key(1));
-        let stored = stored_state(key.value(BucketLevel::LEN))?;
-        let decision = decide(rule, Request::Take(quantity), stored, now_ms);
-        carry_out(&decision, &mut key, now_ms)?;
-        let outcome = outcome(&decision);
-        context.publish(key.close(), outcome);
+        let mut key = context.open_for_writing(argv.key(1));
+        let decision = rule.decide(request, &mut key, now_ms)?;
+        let reply = decision.committed(TimeUnit::Milliseconds);
+        decision.commit(&mut key, now_ms)?;
+        context.publish(key.close(), decision.outcome());
 
-        let [allowed, remaining, reset_ms, retry_ms] = decision.carried_out().in_milliseconds();
+        let [allowed, remaining, reset_ms, retry_ms] = reply.integers;
         context.reply_integers(&[
             1 - allowed,
             rule.capacity as i64,
@@ -62,7 +63,7 @@ impl Command for ClThrottleCommand {
             },
             whole_seconds(reset_ms),
         ]);
-        Ok(outcome)
+        Ok(decision.outcome())
     }
 }
 

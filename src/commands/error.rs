@@ -1,46 +1,62 @@
-//! What a call is answered with when it is refused.
+//! Why a call is answered with an error.
 
-use super::syntax::SyntaxError;
-use crate::host::NotPropagated;
+use super::docs::RULE;
+use crate::host::{ArgDoc, CommandInfo, NotReplicated};
 use std::fmt;
+use syntax::SyntaxError;
 
-/// Why a call was refused. Nothing was changed by it.
-#[derive(Debug, PartialEq, Eq)]
+/// Why a call is answered with an error. It changed nothing.
 pub enum Error {
-    /// A word of it is wrong.
-    Syntax(SyntaxError),
+    /// An argument is wrong. The command's documentation says what it accepts.
+    Syntax(SyntaxError, &'static CommandInfo),
     /// A key holds something else than a state of the rule's algorithm.
     WrongType,
-    /// The server did not take what replicas and the append-only file have to be told.
-    NotPropagated,
+    /// The server did not accept what replicas and the append-only file must receive.
+    NotReplicated,
+}
+
+impl From<NotReplicated> for Error {
+    fn from(_: NotReplicated) -> Self {
+        Self::NotReplicated
+    }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Syntax(error) => write!(f, "ERR {error}"),
-            Self::WrongType => write!(
-                f,
-                "WRONGTYPE Operation against a key that holds something else than a state of this \
-                 rate limiting algorithm"
-            ),
-            Self::NotPropagated => write!(
-                f,
-                "ERR the server cannot propagate the result to replicas and the append-only file; \
-                 nothing was changed"
-            ),
+        match *self {
+            Self::Syntax(error, command) => {
+                write!(f, "ERR {error}")?;
+                match error {
+                    SyntaxError::UnknownArgument | SyntaxError::TrailingArgument => {
+                        write!(f, "; expected{}", Usage(command.args))
+                    }
+                    SyntaxError::MissingRule { .. } | SyntaxError::IncompleteRule { .. } => command
+                        .args
+                        .iter()
+                        .filter(|arg| arg.name == RULE)
+                        .try_for_each(|rule| write!(f, "; expected {rule}")),
+                    _ => Ok(()),
+                }
+            }
+            Self::WrongType => {
+                f.write_str("WRONGTYPE Key holds a value that is not this limiter's state")
+            }
+            Self::NotReplicated => {
+                f.write_str("ERR the server cannot replicate the result; nothing was changed")
+            }
         }
     }
 }
 
-impl From<NotPropagated> for Error {
-    fn from(_: NotPropagated) -> Self {
-        Self::NotPropagated
-    }
-}
+/// What may follow the required arguments of a command; all of its arguments where none has a keyword.
+struct Usage(&'static [ArgDoc]);
 
-impl From<SyntaxError> for Error {
-    fn from(error: SyntaxError) -> Self {
-        Self::Syntax(error)
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let has_keywords = self.0.iter().any(|arg| arg.token.is_some());
+        self.0
+            .iter()
+            .filter(|arg| arg.is_optional || !has_keywords)
+            .try_for_each(|arg| write!(f, " {arg}"))
     }
 }

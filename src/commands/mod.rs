@@ -1,34 +1,36 @@
-//! The commands: one file a family, each the way of a call from its words to its reply.
+//! The commands. A call is parsed by `syntax`, decided by `limiter`, and carried out through `host`; what is here is
+//! the flow: [`single`] for a call with one rule, [`all`] for a call with several. [`kind`] says what a kind of limit
+//! is to that flow, [`record`] how its state is kept, and each kind has a file for its documentation.
 
 mod all;
-mod arguments;
 mod cl_throttle;
-#[cfg(test)]
-mod corpus;
+mod docs;
 mod error;
-mod number;
+mod kind;
+mod record;
 mod settings;
+mod single;
 mod sliding;
-mod steps;
-mod syntax;
 mod token_bucket;
 
 use crate::host::{LoadError, Registrar, publish_allowed};
+use limiter::{SlidingWindow, TokenBucket};
 use settings::Settings;
+use single::{Preview, Single};
 
 /// Registers every command that the module arguments ask for.
 pub fn register(registrar: &Registrar, arguments: &[String]) -> Result<(), LoadError> {
     let settings =
         Settings::parse(arguments).map_err(|error| LoadError::Arguments(error.to_string()))?;
     publish_allowed(settings.notify_allowed);
-    registrar.register::<token_bucket::TokenBucketCommand>()?;
-    registrar.register::<token_bucket::TokenBucketPreview>()?;
-    registrar.register::<sliding::SlidingCommand>()?;
-    registrar.register::<sliding::SlidingPreview>()?;
-    registrar.register_with_keys::<all::AllCommand>()?;
-    registrar.register_with_keys::<all::AllPreview>()?;
+    registrar.register::<Single<TokenBucket>>()?;
+    registrar.register::<Preview<TokenBucket>>()?;
+    registrar.register::<Single<SlidingWindow>>()?;
+    registrar.register::<Preview<SlidingWindow>>()?;
+    registrar.register::<all::All>()?;
+    registrar.register::<all::AllPreview>()?;
     if settings.cl_throttle {
-        registrar.register::<cl_throttle::ClThrottleCommand>()?;
+        registrar.register::<cl_throttle::ClThrottle>()?;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Keyspace notifications of the module class (`d`): who is being refused.
 
 use super::api;
-use super::arguments::KeyName;
-use super::command::Context;
-use super::stats::Outcome;
+use super::argv::KeyName;
+use super::context::Context;
+use super::counters::Outcome;
 use redis_module::raw;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

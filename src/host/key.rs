@@ -1,9 +1,9 @@
 //! Keys: opened once a call, closed by drop.
 
-use super::arguments::KeyName;
-use super::command::Context;
-use super::replicate::NotPropagated;
-use super::{api, arguments, replicate};
+use super::argv::KeyName;
+use super::context::Context;
+use super::replicate::NotReplicated;
+use super::{api, argv, replicate};
 use libc::{c_int, c_void};
 use redis_module::raw::{self, RedisModuleKey, RedisModuleString};
 use std::ffi::CStr;
@@ -17,8 +17,8 @@ pub enum Value<'key> {
     Bytes(&'key [u8]),
     /// A hash.
     Hash(Hash<'key>),
-    /// Anything else.
-    Other,
+    /// A value of any other type, or a string of another length.
+    OtherType,
 }
 
 /// The hash that a key holds.
@@ -50,10 +50,36 @@ impl Hash<'_> {
         if value.is_null() {
             return None;
         }
-        let bytes = arguments::bytes(value).to_vec();
+        let bytes = argv::bytes(value).to_vec();
         // SAFETY: the server made the string for us; its bytes were copied.
         unsafe { api::free_string(self.handle.context.raw, value) };
         Some(bytes)
+    }
+}
+
+/// A key that is open for reading at least.
+pub trait OpenKey {
+    /// The key's value, read if it is a string of `len` bytes, at least 1.
+    fn value(&mut self, len: usize) -> Value<'_>;
+}
+
+impl<'call> Context<'call> {
+    /// Opens the key for reading: nothing of it can change.
+    pub fn open_for_reading(self, name: KeyName<'call>) -> ReadKey<'call> {
+        ReadKey {
+            handle: Handle::open(self, name, raw::REDISMODULE_READ),
+        }
+    }
+
+    /// Opens the key for reading and writing.
+    pub fn open_for_writing(self, name: KeyName<'call>) -> WriteKey<'call> {
+        let mode = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
+        WriteKey {
+            context: self,
+            name,
+            handle: Handle::open(self, name, mode),
+            dma: None,
+        }
     }
 }
 
@@ -63,23 +89,16 @@ pub struct ReadKey<'call> {
     handle: Option<Handle<'call>>,
 }
 
-impl<'call> ReadKey<'call> {
-    pub(super) fn open(context: Context<'call>, name: KeyName<'call>) -> Self {
-        Self {
-            handle: Handle::open(context, name, raw::REDISMODULE_READ),
-        }
-    }
-
-    /// The key's value, read if it is a string of `len` bytes, at least 1.
-    pub fn value(&self, len: usize) -> Value<'_> {
+impl OpenKey for ReadKey<'_> {
+    #[inline(always)]
+    fn value(&mut self, len: usize) -> Value<'_> {
         let Some(handle) = &self.handle else {
             return Value::Missing;
         };
         match handle.string(len, raw::REDISMODULE_READ) {
-            // SAFETY: the bytes stay while nothing is written to the key, which this borrow sees to:
-            // it was opened for reading.
+            // SAFETY: the bytes stay while nothing is written to the key, which was opened for reading alone.
             Some(bytes) => Value::Bytes(unsafe { bytes.as_ref() }),
-            None => handle.no_such_string(),
+            None => handle.classify(),
         }
     }
 }
@@ -90,38 +109,30 @@ pub struct WriteKey<'call> {
     name: KeyName<'call>,
     /// A handle on nothing if the key is missing; `None` once it is closed.
     handle: Option<Handle<'call>>,
-    /// Where the value's bytes are, if [`value`](Self::value) found them and nothing was stored since.
-    in_place: Option<NonNull<[u8]>>,
+    /// Where the value's bytes are, once [`value`](OpenKey::value) found them and until something is stored.
+    dma: Option<NonNull<[u8]>>,
 }
 
-impl<'call> WriteKey<'call> {
-    pub(super) fn open(context: Context<'call>, name: KeyName<'call>) -> Self {
-        let mode = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
-        Self {
-            context,
-            name,
-            handle: Handle::open(context, name, mode),
-            in_place: None,
-        }
-    }
-
-    /// The key's value, read if it is a string of `len` bytes, at least 1.
-    pub fn value(&mut self, len: usize) -> Value<'_> {
+impl OpenKey for WriteKey<'_> {
+    #[inline(always)]
+    fn value(&mut self, len: usize) -> Value<'_> {
         let Some(handle) = &self.handle else {
             return Value::Missing;
         };
-        self.in_place = handle.string(len, raw::REDISMODULE_WRITE);
-        match self.in_place {
+        self.dma = handle.string(len, raw::REDISMODULE_WRITE);
+        match self.dma {
             // SAFETY: the bytes stay while nothing is written to the key, and what writes is called
             // through `&mut self`, which this borrow excludes.
             Some(bytes) => Value::Bytes(unsafe { bytes.as_ref() }),
-            None => handle.no_such_string(),
+            None => handle.classify(),
         }
     }
+}
 
+impl<'call> WriteKey<'call> {
     /// Closes the key, which can then no longer be stored to.
     pub fn close(&mut self) -> KeyName<'call> {
-        self.in_place = None;
+        self.dma = None;
         self.handle = None;
         self.name
     }
@@ -131,11 +142,11 @@ impl<'call> WriteKey<'call> {
         self.name
     }
 
-    /// Stores `bytes` with a deadline (Unix time in ms; `None` to live on), unseen by anyone else.
+    /// Stores `bytes` with a deadline (Unix time in ms; `None` to live on) in this server alone.
     #[inline(always)]
     pub fn store(&mut self, bytes: &[u8], deadline_ms: Option<i64>) {
         let Some(handle) = &self.handle else { return };
-        match self.in_place.take() {
+        match self.dma.take() {
             Some(place) if place.len() == bytes.len() => {
                 // SAFETY: the server gave `place` for writing, and nothing was written to the key
                 // since: not by us, and a callback of another module that runs when an expired key
@@ -152,15 +163,14 @@ impl<'call> WriteKey<'call> {
         handle.set_deadline(deadline_ms);
     }
 
-    /// Propagates the result to replicas and to the append-only file, stores it as
-    /// [`store`](Self::store) does, and signals the key as modified. What cannot be propagated is not
-    /// stored.
+    /// Replicates `bytes` and the deadline, stores them as [`store`](Self::store) does, and signals the key as
+    /// modified. What cannot be replicated is not stored.
     #[inline(always)]
-    pub fn propagate_and_store(
+    pub fn store_replicated(
         &mut self,
         bytes: &[u8],
         deadline_ms: Option<i64>,
-    ) -> Result<(), NotPropagated> {
+    ) -> Result<(), NotReplicated> {
         replicate::set(self.context, self.name, bytes, deadline_ms)?;
         self.store(bytes, deadline_ms);
         // SAFETY: the context and the name are this call's own.
@@ -186,22 +196,21 @@ impl<'call> Handle<'call> {
     /// Where the value's bytes are, if it is a string of `len` of them, at least 1: for reading, or for
     /// writing too, as `mode` says, until the next change of the key.
     fn string(&self, len: usize, mode: u32) -> Option<NonNull<[u8]>> {
-        // The length comes first: direct access re-encodes what it opens, and what is not ours stays
-        // as it is.
+        // The length comes first: direct access may re-encode what it opens, and a foreign value is left alone.
         // SAFETY: the handle is open until drop.
         if unsafe { api::value_length(self.raw.as_ptr()) } != len {
             return None;
         }
         let mut found_len = 0;
-        // SAFETY: as above, and it was opened with that mode. The server gives null for what has a
-        // length but is no string.
+        // SAFETY: as above, and it was opened with that mode. The server returns null for what has a
+        // length but is not a string.
         let start = unsafe { api::string_dma(self.raw.as_ptr(), &mut found_len, mode as c_int) };
         let start = NonNull::new(start).filter(|_| found_len == len)?;
         Some(NonNull::slice_from_raw_parts(start.cast(), len))
     }
 
-    /// What the value is, given that it is no string of the length asked for.
-    fn no_such_string(&self) -> Value<'_> {
+    /// What the value is, given that it is not a string of the requested length.
+    fn classify(&self) -> Value<'_> {
         // SAFETY: the handle is open until drop.
         let key_type = unsafe { api::key_type(self.raw.as_ptr()) };
         if key_type == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
@@ -209,7 +218,7 @@ impl<'call> Handle<'call> {
         } else if key_type == raw::REDISMODULE_KEYTYPE_HASH as c_int {
             Value::Hash(Hash { handle: self })
         } else {
-            Value::Other
+            Value::OtherType
         }
     }
 

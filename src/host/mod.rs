@@ -1,13 +1,26 @@
 //! The server's side of a call: every `unsafe` line of the module is in this folder.
 //!
-//! Handlers run on the server's main thread, or with its global lock held, one at a time; what is said
-//! below about the lifetime of a context or of an argument rests on that.
+//! Handlers run on the server's main thread, or with its global lock held, one at a time; what is said below about
+//! the lifetime of a context or of an argument rests on that.
+//!
+//! Each file knows only those above it:
+//!
+//! * [`api`], [`log`]: the functions of the module API;
+//! * [`context`], [`argv`]: a running call and its arguments;
+//! * [`counters`], [`info`], [`error`]: data: what became of calls, what a command is, why a load is refused;
+//! * [`clock`], [`reply`], [`events`], [`replicate`], [`key`]: what a call can do;
+//! * [`handler`]: from the server into a command, and the panic guard;
+//! * [`stats`], [`options`], [`register`], [`load`]: once, when the module is loaded.
 
 mod api;
-mod arguments;
+mod argv;
 mod clock;
-mod command;
+mod context;
+mod counters;
+mod error;
 mod events;
+mod handler;
+mod info;
 mod key;
 mod load;
 mod log;
@@ -17,11 +30,15 @@ mod replicate;
 mod reply;
 mod stats;
 
-pub use arguments::Arguments;
-pub use command::{Command, Context, Keys, injected_panic};
+pub use argv::Argv;
+pub use context::Context;
+pub use counters::{Counters, Outcome};
+pub use error::LoadError;
 pub use events::publish_allowed;
-pub use key::{Hash, Value, WriteKey};
-pub use load::{LoadError, load, unload};
-pub use register::{Arg, ArgKind, CommandInfo, KeyAccess, KeyPositions, Registrar};
-pub use replicate::NotPropagated;
-pub use stats::{Counters, Outcome};
+pub use handler::{Command, injected_panic};
+pub(crate) use info::counters;
+pub use info::{ArgDoc, ArgKind, CommandInfo, KeyAccess, KeyPositions};
+pub use key::{Hash, OpenKey, Value, WriteKey};
+pub use load::{load, unload};
+pub use register::Registrar;
+pub use replicate::NotReplicated;

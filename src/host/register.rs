@@ -1,120 +1,13 @@
-//! Making a command known to the server: handler, flags, arity, key specs, documentation.
+//! Registering a command: handler, flags, arity, key specs, documentation.
 
-use super::command::{Command, Keys, handle, handle_or_find_keys};
-use super::load::LoadError;
+use super::error::LoadError;
+use super::handler::{Command, handle};
+use super::info::{ArgDoc, ArgKind, CommandInfo, KeyPositions};
 use super::{api, stats};
 use libc::c_int;
-use redis_module::raw::{self, RedisModuleCmdFunc, RedisModuleCtx};
-use std::ffi::CStr;
+use redis_module::raw::{self, RedisModuleCtx};
+use std::ffi::{CStr, CString, c_char};
 use std::ptr::{null, null_mut};
-
-/// What the server and its clients are told about a command.
-pub struct CommandInfo {
-    /// In lower case, as the server lists its own.
-    pub name: &'static CStr,
-    pub summary: &'static CStr,
-    pub complexity: &'static CStr,
-    /// The first release of redis-rl that has it.
-    pub since: &'static CStr,
-    /// The least number of words, the command's name included.
-    pub least_words: usize,
-    pub access: KeyAccess,
-    pub key_positions: KeyPositions,
-    pub arguments: &'static [Arg],
-}
-
-/// What a command does to its keys; its flags and its ACL categories follow from that.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum KeyAccess {
-    /// Reads and updates them: a write command, refused when memory is full.
-    Update,
-    /// Reads them: a read-only command.
-    Read,
-}
-
-/// Where a command's keys stand.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum KeyPositions {
-    /// The first word after the name.
-    First,
-    /// Behind their count, which is the first word after the name.
-    Counted,
-}
-
-/// An argument of a command, for COMMAND DOCS.
-pub struct Arg {
-    pub name: &'static CStr,
-    pub kind: ArgKind,
-    /// The keyword in front of it.
-    pub token: Option<&'static CStr>,
-    pub is_optional: bool,
-    pub is_repeated: bool,
-}
-
-/// The type of an argument.
-pub enum ArgKind {
-    Key,
-    Integer,
-    Double,
-    UnixTime,
-    /// The keyword alone.
-    Flag,
-    OneOf(&'static [Arg]),
-    Block(&'static [Arg]),
-}
-
-impl Arg {
-    /// An argument that must be given, once and without a keyword.
-    pub const fn required(name: &'static CStr, kind: ArgKind) -> Self {
-        Self {
-            name,
-            kind,
-            token: None,
-            is_optional: false,
-            is_repeated: false,
-        }
-    }
-
-    /// An argument behind its keyword.
-    pub const fn with_token(name: &'static CStr, kind: ArgKind, token: &'static CStr) -> Self {
-        Self {
-            token: Some(token),
-            ..Self::required(name, kind)
-        }
-    }
-
-    /// The same argument, optional.
-    pub const fn optional(self) -> Self {
-        Self {
-            is_optional: true,
-            ..self
-        }
-    }
-
-    /// The same argument, given once or more.
-    pub const fn repeated(self) -> Self {
-        Self {
-            is_repeated: true,
-            ..self
-        }
-    }
-}
-
-impl CommandInfo {
-    /// The flags of the command and the ACL categories that go with them.
-    fn flags(&self) -> (&'static CStr, &'static CStr) {
-        match (self.access, self.key_positions) {
-            (KeyAccess::Update, KeyPositions::First) => (c"write deny-oom fast", c"write fast"),
-            (KeyAccess::Read, KeyPositions::First) => (c"readonly fast", c"read fast"),
-            (KeyAccess::Update, KeyPositions::Counted) => {
-                (c"write deny-oom fast getkeys-api", c"write fast")
-            }
-            (KeyAccess::Read, KeyPositions::Counted) => {
-                (c"readonly fast getkeys-api", c"read fast")
-            }
-        }
-    }
-}
 
 /// The commands of a module that is being loaded.
 pub struct Registrar {
@@ -122,42 +15,49 @@ pub struct Registrar {
 }
 
 impl Registrar {
-    /// Registers a command whose key is its first word.
+    /// Registers a command.
     pub fn register<C: Command>(&self) -> Result<(), LoadError> {
-        self.create::<C>(Some(handle::<C>), 1)
-    }
-
-    /// Registers a command that is asked where its keys are.
-    pub fn register_with_keys<C: Keys>(&self) -> Result<(), LoadError> {
-        self.create::<C>(Some(handle_or_find_keys::<C>), 0)
-    }
-
-    fn create<C: Command>(&self, handler: RedisModuleCmdFunc, key: c_int) -> Result<(), LoadError> {
         let info = &C::INFO;
-        let (flags, categories) = info.flags();
+        let (getkeys, first_key) = match info.key_positions {
+            KeyPositions::First => ("", 1),
+            // The server's cluster code asks the module for the keys, and looks at this flag alone.
+            KeyPositions::Counted(_) => (" getkeys-api", 0),
+        };
+        let flags = format!("{}{getkeys}", info.access.command_flags());
+        let refused = || LoadError::InfoRefused(info.name);
+        let flags = CString::new(flags).map_err(|_| refused())?;
         let name = info.name.as_ptr();
         // SAFETY: the context is that of the load function; the server copies name and flags.
-        let created =
-            unsafe { api::create_command(self.ctx, name, handler, flags.as_ptr(), key, key, key) };
+        let created = unsafe {
+            api::create_command(
+                self.ctx,
+                name,
+                Some(handle::<C>),
+                flags.as_ptr(),
+                first_key,
+                first_key,
+                first_key,
+            )
+        };
         if created != raw::REDISMODULE_OK as c_int {
             return Err(LoadError::NameTaken(info.name));
         }
         // SAFETY: as above.
         let command = unsafe { api::get_command(self.ctx, name) };
-        if command.is_null() || !set_info(command, info) {
-            return Err(LoadError::InfoRefused(info.name));
+        if command.is_null() || !set_info(command, info) || !set_acl_categories(command, info) {
+            return Err(refused());
         }
-        stats::list(info, C::counters());
-        // SAFETY: the pointer is read as an option; the server filled the table.
-        if let Some(set_categories) = unsafe { raw::RedisModule_SetCommandACLCategories } {
-            // SAFETY: `command` was just returned by the server, which copies the categories.
-            let set = unsafe { set_categories(command, categories.as_ptr()) };
-            if set != raw::REDISMODULE_OK as c_int {
-                return Err(LoadError::InfoRefused(info.name));
-            }
-        }
+        stats::list(info);
         Ok(())
     }
+}
+
+/// Puts the command into its ACL categories, where the server has the call (7.2); whether it took them.
+fn set_acl_categories(command: *mut raw::RedisModuleCommand, info: &CommandInfo) -> bool {
+    let categories = info.access.acl_categories().as_ptr();
+    // SAFETY: the pointer is read as an option; `command` is the server's own, which copies the categories.
+    unsafe { raw::RedisModule_SetCommandACLCategories }
+        .is_none_or(|set| unsafe { set(command, categories) } == raw::REDISMODULE_OK as c_int)
 }
 
 /// Hands `info` to the server; whether it took it.
@@ -172,18 +72,18 @@ fn set_info(command: *mut raw::RedisModuleCommand, info: &CommandInfo) -> bool {
     // A zeroed element ends each array.
     // SAFETY: the struct is plain C data, for which zeroes are the end mark that the API defines.
     let mut key_specs = [key_spec(info), unsafe { std::mem::zeroed() }];
-    let mut arguments = ArgumentTable::of(info.arguments);
+    let mut args = ArgTable::of(info.args);
     let c_info = raw::RedisModuleCommandInfo {
         version: &version,
         summary: info.summary.as_ptr(),
         complexity: info.complexity.as_ptr(),
         since: info.since.as_ptr(),
         history: null_mut(),
-        tips: info.access.tips(),
-        // A negative arity is a least number of words.
-        arity: -c_int::try_from(info.least_words).unwrap_or(c_int::MAX),
+        tips: info.access.tips().map_or(null(), CStr::as_ptr),
+        // A negative arity is a minimum.
+        arity: -c_int::try_from(info.arity).unwrap_or(c_int::MAX),
         key_specs: key_specs.as_mut_ptr(),
-        args: arguments.as_mut_ptr(),
+        args: args.as_mut_ptr(),
     };
     // SAFETY: `command` is the server's own; everything that `c_info` points at lives until here, and
     // the server copies it all.
@@ -193,7 +93,7 @@ fn set_info(command: *mut raw::RedisModuleCommand, info: &CommandInfo) -> bool {
 fn key_spec(info: &CommandInfo) -> raw::RedisModuleCommandKeySpec {
     // SAFETY: plain C data, filled in below; zeroes are its empty values.
     let mut spec: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
-    spec.flags = u64::from(info.access.flags());
+    spec.flags = u64::from(info.access.key_flags());
     spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
     spec.bs.index.pos = 1;
     match info.key_positions {
@@ -203,7 +103,7 @@ fn key_spec(info: &CommandInfo) -> raw::RedisModuleCommandKeySpec {
             spec.fk.range.keystep = 1;
             spec.fk.range.limit = 0;
         }
-        KeyPositions::Counted => {
+        KeyPositions::Counted(_) => {
             spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
             spec.fk.keynum.keynumidx = 0;
             spec.fk.keynum.firstkey = 1;
@@ -213,20 +113,22 @@ fn key_spec(info: &CommandInfo) -> raw::RedisModuleCommandKeySpec {
     spec
 }
 
-/// Arguments in the server's form, with the tables of their parts, which the first one points into.
-struct ArgumentTable {
+/// Arguments in the server's form, with what they point into: their names and the tables of their parts.
+struct ArgTable {
     elements: Vec<raw::RedisModuleCommandArg>,
-    parts: Vec<ArgumentTable>,
+    names: Vec<CString>,
+    parts: Vec<ArgTable>,
 }
 
-impl ArgumentTable {
-    fn of(arguments: &[Arg]) -> Self {
+impl ArgTable {
+    fn of(args: &[ArgDoc]) -> Self {
         let mut table = Self {
-            elements: Vec::with_capacity(arguments.len() + 1),
+            elements: Vec::with_capacity(args.len() + 1),
+            names: Vec::new(),
             parts: Vec::new(),
         };
-        for argument in arguments {
-            let element = table.element(argument);
+        for arg in args {
+            let element = table.element(arg);
             table.elements.push(element);
         }
         // SAFETY: plain C data; a zeroed element ends the array.
@@ -234,60 +136,33 @@ impl ArgumentTable {
         table
     }
 
-    fn element(&mut self, argument: &Arg) -> raw::RedisModuleCommandArg {
-        let (kind, parts): (_, &[Arg]) = match argument.kind {
-            ArgKind::Key => (raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, &[]),
-            ArgKind::Integer => (
-                raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
-                &[],
-            ),
-            ArgKind::Double => (
-                raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE,
-                &[],
-            ),
-            ArgKind::UnixTime => (
-                raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_UNIX_TIME,
-                &[],
-            ),
-            ArgKind::Flag => (
-                raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
-                &[],
-            ),
-            ArgKind::OneOf(parts) => (
-                raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF,
-                parts,
-            ),
-            ArgKind::Block(parts) => (
-                raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
-                parts,
-            ),
-        };
-        let subargs = if parts.is_empty() {
+    fn element(&mut self, arg: &ArgDoc) -> raw::RedisModuleCommandArg {
+        let subargs = if arg.parts().is_empty() {
             null_mut()
         } else {
-            let mut table = Self::of(parts);
+            let mut table = Self::of(arg.parts());
             // The table's elements stay where they are on the heap when the table itself moves.
             let elements = table.as_mut_ptr();
             self.parts.push(table);
             elements
         };
         let mut flags = raw::REDISMODULE_CMD_ARG_NONE;
-        if argument.is_optional {
+        if arg.is_optional {
             flags |= raw::REDISMODULE_CMD_ARG_OPTIONAL;
         }
-        if argument.is_repeated {
+        if arg.is_repeated {
             flags |= raw::REDISMODULE_CMD_ARG_MULTIPLE;
         }
         raw::RedisModuleCommandArg {
-            name: argument.name.as_ptr(),
-            type_: kind,
+            name: self.c_string(arg.name),
+            type_: arg_type(arg.kind),
             // The only key spec there is, for a key; none for any other argument.
-            key_spec_index: if matches!(argument.kind, ArgKind::Key) {
+            key_spec_index: if matches!(arg.kind, ArgKind::Key) {
                 0
             } else {
                 -1
             },
-            token: argument.token.map_or(null(), CStr::as_ptr),
+            token: arg.token.map_or(null(), |token| self.c_string(token)),
             summary: null(),
             since: null(),
             flags: flags as c_int,
@@ -297,7 +172,29 @@ impl ArgumentTable {
         }
     }
 
+    /// `text` as a C string that lives as long as the table.
+    fn c_string(&mut self, text: &str) -> *const c_char {
+        let c_string = CString::new(text).unwrap_or_default();
+        // The bytes stay where they are on the heap when the string itself moves.
+        let start = c_string.as_ptr();
+        self.names.push(c_string);
+        start
+    }
+
     fn as_mut_ptr(&mut self) -> *mut raw::RedisModuleCommandArg {
         self.elements.as_mut_ptr()
+    }
+}
+
+/// The type of an argument in the module API.
+fn arg_type(kind: ArgKind) -> raw::RedisModuleCommandArgType {
+    match kind {
+        ArgKind::Key => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY,
+        ArgKind::Integer => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
+        ArgKind::Double => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE,
+        ArgKind::UnixTime => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_UNIX_TIME,
+        ArgKind::Flag => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
+        ArgKind::OneOf(_) => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF,
+        ArgKind::Block(_) => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
     }
 }

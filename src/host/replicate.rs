@@ -1,25 +1,27 @@
-//! What replicas and the append-only file are told: the result of a call, as the server's own `SET`.
+//! What replicas and the append-only file receive: the result of a call, as the server's own `SET`.
 
 use super::api;
-use super::arguments::KeyName;
-use super::command::Context;
+use super::argv::KeyName;
+use super::context::Context;
 use libc::c_int;
 use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
 use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering::Relaxed};
 
-/// The server did not take what was to be propagated. It cannot be so while it has the commands that
-/// [`missing_command`] looks for, but if it ever is, the caller must not store either.
-pub struct NotPropagated;
+/// The server did not accept what was to be replicated. This cannot happen while it has the commands that
+/// [`missing_command`] looks for; if it ever does, the caller must not store either.
+pub struct NotReplicated;
 
-/// The commands by which results are propagated.
-const PROPAGATED: [&CStr; 1] = [c"SET"];
+/// The commands by which results are replicated.
+const REPLICATION_COMMANDS: [&CStr; 1] = [c"SET"];
 
-/// The first of them that the server does not have, as where `rename-command` took it away: nothing
-/// could then be propagated, and the server would not even count a change.
+/// The first of them that the server lacks, as where `rename-command` removed it: nothing could then be
+/// replicated, and the server would not even count a change.
 pub(super) fn missing_command(ctx: *mut RedisModuleCtx) -> Option<&'static CStr> {
-    PROPAGATED.into_iter().find(|name| !has_command(ctx, name))
+    REPLICATION_COMMANDS
+        .into_iter()
+        .find(|name| !has_command(ctx, name))
 }
 
 /// Whether the server knows a command of that name.
@@ -41,7 +43,7 @@ fn has_command(ctx: *mut RedisModuleCtx, name: &CStr) -> bool {
     }
 }
 
-/// Propagates `SET key bytes PXAT deadline_ms`, or `SET key bytes` without a deadline. It counts as a
+/// Replicates `SET key bytes PXAT deadline_ms`, or `SET key bytes` without a deadline. It counts as a
 /// change, so save points fire.
 #[inline(always)]
 pub(super) fn set(
@@ -49,7 +51,7 @@ pub(super) fn set(
     name: KeyName<'_>,
     bytes: &[u8],
     deadline_ms: Option<i64>,
-) -> Result<(), NotPropagated> {
+) -> Result<(), NotReplicated> {
     // SAFETY: the pointer was checked at load. The formats name what follows: a string object, a buffer
     // with its length, and two string objects; the server copies or retains each of them.
     let status = unsafe {
@@ -79,7 +81,7 @@ pub(super) fn set(
     if status == raw::REDISMODULE_OK as c_int {
         Ok(())
     } else {
-        Err(NotPropagated)
+        Err(NotReplicated)
     }
 }
 
@@ -89,7 +91,7 @@ static PXAT: AtomicPtr<RedisModuleString> = AtomicPtr::new(null_mut());
 /// The latest deadlines as strings: the calls of one millisecond under one rule share one.
 static DEADLINES: [KeptDeadline; KEPT_DEADLINES] = [const { KeptDeadline::none() }; KEPT_DEADLINES];
 
-/// How many rules a server may be asked about at once before they push out each other's deadlines.
+/// How many rules may be in use at once before they evict each other's deadlines.
 const KEPT_DEADLINES: usize = 1 << KEPT_DEADLINES_BITS;
 const KEPT_DEADLINES_BITS: u32 = 4;
 
@@ -107,7 +109,7 @@ impl KeptDeadline {
         }
     }
 
-    /// The place of a deadline. Multiplicative hashing: neighbouring deadlines are spread.
+    /// The slot of a deadline. Multiplicative hashing: neighbouring deadlines are spread.
     fn of(at_ms: i64) -> &'static Self {
         let hash = at_ms.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &DEADLINES[(hash >> (u64::BITS - KEPT_DEADLINES_BITS)) as usize]
@@ -151,7 +153,7 @@ pub(super) fn free_kept_strings() {
 fn free(kept: *mut RedisModuleString) {
     if !kept.is_null() {
         // SAFETY: it was made here without a context, and is no longer in a static. What still
-        // propagates it holds a reference of its own.
+        // replicates it holds its own reference.
         unsafe { api::free_string(null_mut(), kept) };
     }
 }

@@ -1,47 +1,47 @@
 //! What must hold for any bytes at all. The fuzz targets run it on bytes that they make, `cargo test`
 //! on those of `fuzz/corpus/`.
 
-use crate::commands::syntax::{
-    AnyRule, Options, Rules, SyntaxError, all, all_preview, distinct, numkeys, single,
-    single_preview, throttle,
-};
-use limiter::codec::{self, Stored};
+#![forbid(unsafe_code)]
+
+use limiter::codec::{self, Record};
 use limiter::{
-    BucketLevel, Decision, Effect, Limiter, MAX_NUMBER, MAX_REPORTED_TIME, NEVER_MS, Request,
-    SlidingWindow, TokenBucket, WindowCounters, decide,
+    BucketLevel, Decision, MAX_NUMBER, MAX_REPORTED_TIME, NEVER_MS, Request, Rule, SlidingWindow,
+    TokenBucket, WindowCounters, Write, decide,
+};
+use std::fmt::Debug;
+use syntax::{
+    AnyRule, Options, ParseRule, Rules, SyntaxError, check_distinct, check_read_only, parse_all,
+    parse_numkeys, parse_single, parse_single_preview, parse_throttle,
 };
 
 const MAX_NOW_MS: i64 = MAX_NUMBER as i64;
-const LEAST_WINDOW_S: f64 = 0.001;
-const MOST_WINDOW_S: f64 = MAX_NUMBER / 1000.0;
+const MIN_WINDOW_S: f64 = 0.001;
+const MAX_WINDOW_S: f64 = MAX_NUMBER / 1000.0;
 
-/// Reads `bytes`, words with line breaks between them, as the words of each command after its name.
+/// Reads `bytes`, arguments with line breaks between them, as those of each command after its name.
 ///
 /// Whatever they are, they are refused with one line, or every number is in its range, letter case
-/// does not matter, and the preview accepts the same words unless they say `REFUND`.
+/// does not matter, and the preview accepts the same arguments unless they say `REFUND`.
 pub fn check_syntax(bytes: &[u8]) {
-    let words: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
-    check_single::<TokenBucket>(&words, check_bucket_rule);
-    check_single::<SlidingWindow>(&words, check_window_rule);
-    check_throttle(&words);
-    check_all(&words);
+    let args: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+    check_single::<TokenBucket>(&args, check_bucket_rule);
+    check_single::<SlidingWindow>(&args, check_window_rule);
+    check_throttle(&args);
+    check_all(&args);
 }
 
-fn check_single<L: Limiter + crate::commands::syntax::RuleSyntax + PartialEq + std::fmt::Debug>(
-    words: &[&[u8]],
-    check_rule: fn(L),
-) {
-    // The first word is the key.
-    let words = &words[1..];
-    let call = single::<L>(words.iter().copied());
-    let preview = single_preview::<L>(words.iter().copied());
+fn check_single<R: ParseRule + PartialEq + Debug>(args: &[&[u8]], check_rule: fn(R)) {
+    // The first arg is the key.
+    let args = &args[1..];
+    let call = parse_single::<R>(args.iter().copied());
+    let preview = parse_single_preview::<R>(args.iter().copied());
     match call {
         Ok(call) => {
             check_rule(call.rule);
             check_options(call.options);
             match check_request(call.request) {
                 Asks::ToTake => assert_eq!(preview, Ok(call)),
-                Asks::ToGiveBack => assert_eq!(preview, Err(SyntaxError::RefundInPreview)),
+                Asks::ToRefund => assert_eq!(preview, Err(SyntaxError::ReadOnly("REFUND"))),
             }
         }
         Err(error) => {
@@ -49,67 +49,58 @@ fn check_single<L: Limiter + crate::commands::syntax::RuleSyntax + PartialEq + s
             assert_eq!(preview, Err(error));
         }
     }
-    let swapped = swapped_case(words);
-    assert_eq!(single::<L>(swapped.iter().map(Vec::as_slice)), call);
+    let swapped = swapped_case(args);
+    assert_eq!(parse_single::<R>(swapped.iter().map(Vec::as_slice)), call);
 }
 
-/// The first word is the key here too. Nothing in the call is a letter.
-fn check_throttle(words: &[&[u8]]) {
-    match throttle(words[1..].iter().copied()) {
+/// The first arg is the key here too. Nothing in the call is a letter.
+fn check_throttle(args: &[&[u8]]) {
+    match parse_throttle(args[1..].iter().copied()) {
         Ok(call) => {
             check_bucket_rule(call.rule);
             assert!(call.rule.capacity >= 1.0 && call.rule.refill_rate > 0.0);
-            assert!((0.0..=MAX_NUMBER).contains(&call.quantity), "{call:?}");
-            assert!((4..=5).contains(&words.len()));
+            check_request(call.request);
+            assert!((4..=5).contains(&args.len()));
         }
         Err(error) => check_message(error),
     }
 }
 
-fn check_all(words: &[&[u8]]) {
-    let count = match numkeys(words[0], words.len() - 1) {
+fn check_all(args: &[&[u8]]) {
+    let count = match parse_numkeys(args[0], args.len() - 1) {
         Ok(count) => count,
         Err(error) => return check_message(error),
     };
-    assert!(1 <= count && count < words.len());
-    assert_eq!(count.to_string().as_bytes(), words[0]);
-    let (keys, rules) = words[1..].split_at(count);
-    check_distinct(keys);
+    assert!(1 <= count && count < args.len());
+    assert_eq!(count.to_string().as_bytes(), args[0]);
+    let (keys, rules) = args[1..].split_at(count);
+    check_keys(keys);
     let mut read = Rules::new();
-    let call = all(count, rules.iter().copied(), &mut read);
-    let mut previewed = Rules::new();
-    let preview = all_preview(count, rules.iter().copied(), &mut previewed);
+    let call = parse_all(count, rules.iter().copied(), &mut read);
     match call {
         Ok(options) => {
             assert_eq!(read.len(), count);
             check_options(options);
-            let mut gives_back = false;
+            let mut has_refund = false;
             for (rule, request) in &read {
                 match *rule {
                     AnyRule::TokenBucket(rule) => check_bucket_rule(rule),
                     AnyRule::Sliding(rule) => check_window_rule(rule),
                 }
-                gives_back |= matches!(check_request(*request), Asks::ToGiveBack);
+                has_refund |= matches!(check_request(*request), Asks::ToRefund);
             }
-            if gives_back {
-                assert_eq!(preview, Err(SyntaxError::RefundInPreview));
-            } else {
-                assert_eq!((preview, &previewed), (call, &read));
-            }
+            assert_eq!(check_read_only(&read).is_err(), has_refund);
         }
-        Err(error) => {
-            check_message(error);
-            assert_eq!(preview, Err(error));
-        }
+        Err(error) => check_message(error),
     }
     let swapped = swapped_case(rules);
     let mut read_swapped = Rules::new();
-    let swapped = all(count, swapped.iter().map(Vec::as_slice), &mut read_swapped);
+    let swapped = parse_all(count, swapped.iter().map(Vec::as_slice), &mut read_swapped);
     assert_eq!((swapped, read_swapped), (call, read));
 }
 
-fn check_distinct(keys: &[&[u8]]) {
-    let result = distinct(keys.iter().copied());
+fn check_keys(keys: &[&[u8]]) {
+    let result = check_distinct(keys.iter().copied());
     let is_repeated = |position: &usize| keys[..*position].contains(&keys[*position]);
     match result {
         Ok(()) => assert_eq!((0..keys.len()).find(is_repeated), None),
@@ -133,19 +124,19 @@ fn check_bucket_rule(rule: TokenBucket) {
 
 fn check_window_rule(rule: SlidingWindow) {
     assert!((0.0..=MAX_NUMBER).contains(&rule.limit), "{rule:?}");
-    let range = LEAST_WINDOW_S..=MOST_WINDOW_S;
+    let range = MIN_WINDOW_S..=MAX_WINDOW_S;
     assert!(range.contains(&rule.window_s), "{rule:?}");
 }
 
 enum Asks {
     ToTake,
-    ToGiveBack,
+    ToRefund,
 }
 
 fn check_request(request: Request) -> Asks {
     let (amount, asks) = match request {
-        Request::Take(cost) => (cost, Asks::ToTake),
-        Request::GiveBack { amount, .. } => (amount, Asks::ToGiveBack),
+        Request::Cost(cost) => (cost, Asks::ToTake),
+        Request::Refund { amount, .. } => (amount, Asks::ToRefund),
     };
     assert!((0.0..=MAX_NUMBER).contains(&amount), "{request:?}");
     asks
@@ -164,13 +155,13 @@ fn check_message(error: SyntaxError) {
     assert!(!message.contains(['\0', '\r', '\n']), "{message:?}");
 }
 
-fn swapped_case(words: &[&[u8]]) -> Vec<Vec<u8>> {
+fn swapped_case(args: &[&[u8]]) -> Vec<Vec<u8>> {
     let swap = |byte: &u8| match byte {
         b'a'..=b'z' => byte.to_ascii_uppercase(),
         _ => byte.to_ascii_lowercase(),
     };
-    let swap_word = |word: &&[u8]| word.iter().map(swap).collect();
-    words.iter().map(swap_word).collect()
+    let swap_arg = |arg: &&[u8]| arg.iter().map(swap).collect();
+    args.iter().map(swap_arg).collect()
 }
 
 /// Reads `bytes` as what a key holds, and decides on it.
@@ -199,20 +190,20 @@ pub fn check_state(bytes: &[u8]) {
         let window_s = own.unwrap_or_else(|| parameters.amount(1));
         let rule = SlidingWindow {
             limit: parameters.amount(0),
-            window_s: window_s.clamp(LEAST_WINDOW_S, MOST_WINDOW_S),
+            window_s: window_s.clamp(MIN_WINDOW_S, MAX_WINDOW_S),
         };
         check_decisions(rule, state, &parameters);
     }
 }
 
-fn check_decode<S: Stored>(bytes: &[u8]) -> Option<S> {
+fn check_decode<S: Record>(bytes: &[u8]) -> Option<S> {
     let state = codec::decode::<S>(bytes)?;
     assert_eq!(bytes.len(), S::LEN);
     assert_eq!(codec::encode(state).as_bytes(), bytes);
     Some(state)
 }
 
-fn state_and_rest<S: Stored>(bytes: &[u8]) -> Option<(S, Parameters<'_>)> {
+fn state_and_rest<S: Record>(bytes: &[u8]) -> Option<(S, Parameters<'_>)> {
     let (state, rest) = bytes.split_at_checked(S::LEN)?;
     Some((codec::decode(state)?, Parameters { bytes: rest }))
 }
@@ -251,61 +242,97 @@ impl Parameters<'_> {
     }
 }
 
-fn check_decisions<L: Limiter>(rule: L, stored: L::State, parameters: &Parameters<'_>) {
+fn check_decisions<R: Rule>(rule: R, stored: R::State, parameters: &Parameters<'_>) {
     let (amount, now_ms) = (parameters.amount(2), parameters.now_ms(3));
-    let taken = decide(rule, Request::Take(amount), Some(stored), now_ms);
-    let refund = Request::GiveBack {
+    let taken = decide(rule, Request::Cost(amount), Some(stored), now_ms);
+    let refund = Request::Refund {
         amount,
         at_ms: None,
     };
-    let given_back = decide(rule, refund, Some(stored), now_ms);
-    assert!(given_back.is_allowed());
-    for decision in [&taken, &given_back] {
+    let refunded = decide(rule, refund, Some(stored), now_ms);
+    assert!(refunded.is_allowed());
+    for decision in [&taken, &refunded] {
         check_replies(decision);
     }
-    let left = [stored_after(&taken), stored_after(&given_back)];
+    let left = [stored_after(&taken), stored_after(&refunded)];
 
     // The wait is measured from what the call leaves behind.
-    let [.., wait_ms] = taken.carried_out().in_milliseconds();
+    let [.., wait_ms] = taken.committed().in_milliseconds().integers;
     if !taken.is_allowed() && wait_ms != NEVER_MS && wait_ms < MAX_REPORTED_TIME {
         assert!(wait_ms > 0);
-        let later = decide(rule, Request::Take(amount), left[0], now_ms + wait_ms);
+        let later = decide(rule, Request::Cost(amount), left[0], now_ms + wait_ms);
         assert!(later.is_allowed(), "still denied after {wait_ms} ms");
     }
     // A second call at the same time, on each state that the first may leave.
     for state in left {
-        check_replies(&decide(rule, Request::Take(amount), state, now_ms));
+        check_replies(&decide(rule, Request::Cost(amount), state, now_ms));
     }
 }
 
 /// The state under the key after the call, which must be one that can be read.
-fn stored_after<L: Limiter>(decision: &Decision<L>) -> Option<L::State> {
-    match decision.effect() {
-        Effect::Nothing => None,
-        Effect::InMemory(state) | Effect::Propagated(state) => {
-            let read_back = codec::decode::<L::State>(codec::encode(state).as_bytes());
+fn stored_after<R: Rule>(decision: &Decision<R>) -> Option<R::State> {
+    match decision.write(false) {
+        Write::None => None,
+        Write::Local(state) | Write::Replicated(state) => {
+            let read_back = codec::decode::<R::State>(codec::encode(state).as_bytes());
             assert!(read_back == Some(state), "the state left cannot be read");
             Some(state)
         }
     }
 }
 
-fn check_replies<L: Limiter>(decision: &Decision<L>) {
-    for answer in [decision.carried_out(), decision.previewed()] {
-        for (reply, least) in [
-            (answer.in_seconds(), 0),
-            (answer.in_milliseconds(), NEVER_MS),
+fn check_replies<R: Rule>(decision: &Decision<R>) {
+    for answer in [decision.committed(), decision.previewed()] {
+        for (reply, min) in [
+            (answer.in_seconds().integers, 0),
+            (answer.in_milliseconds().integers, NEVER_MS),
         ] {
             let [allowed, remaining, reset, retry] = reply;
             assert_eq!(allowed, i64::from(decision.is_allowed()));
             assert!(remaining >= 0, "{reply:?}");
             for time in [reset, retry] {
-                assert!((least..=MAX_REPORTED_TIME).contains(&time), "{reply:?}");
+                assert!((min..=MAX_REPORTED_TIME).contains(&time), "{reply:?}");
             }
             assert!(allowed == 0 || retry == 0, "{reply:?}");
         }
     }
     if let Some(ttl_ms) = decision.ttl_ms() {
         assert!(ttl_ms > 0, "{ttl_ms}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// Files that a target's corpus has at least: fewer means that it was not found.
+    const MIN_FILES: usize = 10;
+
+    fn replay(target: &str, check: fn(&[u8])) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../corpus")
+            .join(target);
+        let files = fs::read_dir(&folder).expect("the corpus is in the repository");
+        let paths: Vec<_> = files
+            .map(|file| file.expect("the corpus can be listed").path())
+            .collect();
+        assert!(paths.len() >= MIN_FILES, "{} files", paths.len());
+        for path in paths {
+            let bytes = fs::read(&path).expect("the file can be read");
+            // Shown by the test harness if the check fails.
+            println!("{}", path.display());
+            check(&bytes);
+        }
+    }
+
+    #[test]
+    fn the_argument_parser_passes_on_its_corpus() {
+        replay("syntax", super::check_syntax);
+    }
+
+    #[test]
+    fn the_state_codec_and_the_decisions_pass_on_their_corpus() {
+        replay("state", super::check_state);
     }
 }

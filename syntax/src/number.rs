@@ -1,31 +1,36 @@
-//! The numbers that the commands accept (design section 1), correctly rounded, as the scripts'
-//! `tonumber` rounds them.
+//! The numbers that the commands accept, correctly rounded, as the scripts' `tonumber` rounds them.
 
 use limiter::MAX_NUMBER;
 use std::cmp::Ordering;
 use std::iter::repeat;
 
-/// The numbers that an argument may be, both ends included.
-#[derive(Clone, Copy, Debug)]
+/// The numbers that a parameter accepts, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
-    least: f64,
-    most: f64,
+    min: f64,
+    max: f64,
+    /// As an error says it.
+    pub text: &'static str,
 }
+
+impl Eq for Range {}
 
 /// Tokens, requests and tokens per second.
 pub const AMOUNT: Range = Range {
-    least: 0.0,
-    most: MAX_NUMBER,
+    min: 0.0,
+    max: MAX_NUMBER,
+    text: "0 to 9007199254740992 (2^53)",
 };
 
 /// The length of a window in seconds.
-pub const WINDOW_S: Range = Range {
-    least: 0.001,
-    most: MAX_NUMBER / 1000.0,
+pub const DURATION_S: Range = Range {
+    min: 0.001,
+    max: MAX_NUMBER / 1000.0,
+    text: "0.001 to 9007199254740.992 (2^53 / 1000)",
 };
 
 /// The digits of 2^53, and of 2^53 / 1000.
-const DIGITS_OF_THE_MOST: &[u8] = b"9007199254740992";
+const MAX_DIGITS: &[u8] = b"9007199254740992";
 
 /// Digits that always make an exact `i64` and an exact `f64`.
 const EXACT_DIGITS: usize = 15;
@@ -37,37 +42,37 @@ const POWERS_OF_TEN: [f64; EXACT_DIGITS + 1] = [
 
 /// A decimal number with optional fraction and exponent, in `range`. No sign in front, no `inf`,
 /// `nan` or hex, no blanks, nothing after it.
-pub fn decimal(word: &[u8], range: Range) -> Option<f64> {
-    let number = short_decimal(word).or_else(|| any_decimal(word))?;
-    let is_in_range = range.least <= number
-        && (number < range.most || number == range.most && !is_above_the_most(word));
+pub fn decimal(arg: &[u8], range: &Range) -> Option<f64> {
+    let number = short_decimal(arg).or_else(|| any_decimal(arg))?;
+    let is_in_range =
+        range.min <= number && (number < range.max || number == range.max && !is_above_max(arg));
     is_in_range.then_some(number)
 }
 
 /// Whether a number that rounds to the end of its range is above it as written: 9007199254740993
 /// rounds to 2^53. The ends of both ranges have the same digits, and where the point stands is known
 /// from the rounded number, so that comparing digits is enough.
-fn is_above_the_most(word: &[u8]) -> bool {
-    let digits = word
+fn is_above_max(arg: &[u8]) -> bool {
+    let digits = arg
         .iter()
         .take_while(|byte| !byte.eq_ignore_ascii_case(&b'e'))
         .filter(|byte| byte.is_ascii_digit())
         .skip_while(|digit| **digit == b'0');
-    let most = DIGITS_OF_THE_MOST.iter().chain(repeat(&b'0'));
+    let max = MAX_DIGITS.iter().chain(repeat(&b'0'));
     digits
-        .zip(most)
-        .map(|(digit, most)| digit.cmp(most))
+        .zip(max)
+        .map(|(digit, max)| digit.cmp(max))
         .find(|order| order.is_ne())
         == Some(Ordering::Greater)
 }
 
 /// An integer of digits alone, 0 to 2^53.
-pub fn integer(word: &[u8]) -> Option<i64> {
-    if word.is_empty() {
+pub fn integer(arg: &[u8]) -> Option<i64> {
+    if arg.is_empty() {
         return None;
     }
     let mut value: i64 = 0;
-    for byte in word {
+    for byte in arg {
         let digit = byte.checked_sub(b'0').filter(|digit| *digit <= 9)?;
         value = value * 10 + i64::from(digit);
         if value > MAX_NUMBER as i64 {
@@ -79,37 +84,37 @@ pub fn integer(word: &[u8]) -> Option<i64> {
 
 /// The fast path for what nearly every call sends, such as `100` and `2.5`: both the digits and the
 /// power of ten are exact, so the one division rounds correctly. `None` leaves it to [`any_decimal`].
-fn short_decimal(word: &[u8]) -> Option<f64> {
-    if word.len() > EXACT_DIGITS {
+fn short_decimal(arg: &[u8]) -> Option<f64> {
+    if arg.len() > EXACT_DIGITS {
         return None;
     }
     let mut digits: i64 = 0;
-    let after_whole = read_digits(word, &mut digits);
+    let after_whole = read_digits(arg, &mut digits);
     let fraction = match after_whole {
-        [] if word.is_empty() => return None,
+        [] if arg.is_empty() => return None,
         [] => return Some(digits as f64),
         [b'.', fraction @ ..] => fraction,
         _ => return None,
     };
-    let is_number = word.len() > 1 && read_digits(fraction, &mut digits).is_empty();
+    let is_number = arg.len() > 1 && read_digits(fraction, &mut digits).is_empty();
     is_number.then(|| digits as f64 / POWERS_OF_TEN[fraction.len()])
 }
 
-/// Appends the digits that `word` starts with to `digits`, and returns what follows them.
-fn read_digits<'a>(mut word: &'a [u8], digits: &mut i64) -> &'a [u8] {
-    while let [digit @ b'0'..=b'9', after @ ..] = word {
+/// Appends the digits that `arg` starts with to `digits`, and returns what follows them.
+fn read_digits<'a>(mut arg: &'a [u8], digits: &mut i64) -> &'a [u8] {
+    while let [digit @ b'0'..=b'9', after @ ..] = arg {
         *digits = *digits * 10 + i64::from(digit - b'0');
-        word = after;
+        arg = after;
     }
-    word
+    arg
 }
 
-/// Rust's parser, which rounds correctly, kept from the signs and the words that it would take too.
+/// Rust's parser, which rounds correctly, kept from the signs and the args that it would take too.
 #[cold]
-fn any_decimal(word: &[u8]) -> Option<f64> {
-    word.first()
+fn any_decimal(arg: &[u8]) -> Option<f64> {
+    arg.first()
         .filter(|first| first.is_ascii_digit() || **first == b'.')?;
-    str::from_utf8(word).ok()?.parse().ok()
+    str::from_utf8(arg).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -119,7 +124,7 @@ mod tests {
 
     #[test]
     fn decimals_are_read_as_written() {
-        for (word, number) in [
+        for (arg, number) in [
             ("0", 0.0),
             ("5", 5.0),
             ("5.", 5.0),
@@ -135,13 +140,13 @@ mod tests {
             ("9007199254740991.6", MAX_NUMBER),
             ("1e-400", 0.0),
         ] {
-            assert_eq!(decimal(word.as_bytes(), AMOUNT), Some(number), "{word}");
+            assert_eq!(decimal(arg.as_bytes(), &AMOUNT), Some(number), "{arg}");
         }
     }
 
     #[test]
     fn anything_else_is_refused() {
-        for word in [
+        for arg in [
             "",
             ".",
             "-1",
@@ -170,14 +175,14 @@ mod tests {
             "1e400",
             "٣",
         ] {
-            assert_eq!(decimal(word.as_bytes(), AMOUNT), None, "{word:?}");
+            assert_eq!(decimal(arg.as_bytes(), &AMOUNT), None, "{arg:?}");
         }
-        assert_eq!(decimal(b"1\xff", AMOUNT), None);
-        assert_eq!(decimal(b"0.0009", WINDOW_S), None);
-        assert_eq!(decimal(b"9007199254741", WINDOW_S), None);
-        assert_eq!(decimal(b"9007199254740.9921", WINDOW_S), None);
+        assert_eq!(decimal(b"1\xff", &AMOUNT), None);
+        assert_eq!(decimal(b"0.0009", &DURATION_S), None);
+        assert_eq!(decimal(b"9007199254741", &DURATION_S), None);
+        assert_eq!(decimal(b"9007199254740.9921", &DURATION_S), None);
         assert_eq!(
-            decimal(b"9007199254740.992", WINDOW_S),
+            decimal(b"9007199254740.992", &DURATION_S),
             Some(9_007_199_254_740.992)
         );
     }
@@ -186,7 +191,7 @@ mod tests {
     fn integers_are_digits_up_to_two_to_the_53() {
         assert_eq!(integer(b"0"), Some(0));
         assert_eq!(integer(b"9007199254740992"), Some(1 << 53));
-        for word in [
+        for arg in [
             "",
             "9007199254740993",
             "99999999999999999999999999",
@@ -197,28 +202,28 @@ mod tests {
             " 1",
             "1\0",
         ] {
-            assert_eq!(integer(word.as_bytes()), None, "{word:?}");
+            assert_eq!(integer(arg.as_bytes()), None, "{arg:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn the_fast_path_rounds_as_the_parser_does(word in "[0-9]{0,9}\\.?[0-9]{0,9}") {
-            if let Some(number) = short_decimal(word.as_bytes()) {
-                prop_assert_eq!(Some(number), any_decimal(word.as_bytes()));
+        fn the_fast_path_rounds_as_the_parser_does(arg in "[0-9]{0,9}\\.?[0-9]{0,9}") {
+            if let Some(number) = short_decimal(arg.as_bytes()) {
+                prop_assert_eq!(Some(number), any_decimal(arg.as_bytes()));
             }
         }
 
         #[test]
         fn every_number_that_rust_prints_is_read_back(number in 0.0..MAX_NUMBER) {
-            prop_assert_eq!(decimal(number.to_string().as_bytes(), AMOUNT), Some(number));
-            prop_assert_eq!(decimal(format!("{number:e}").as_bytes(), AMOUNT), Some(number));
+            prop_assert_eq!(decimal(number.to_string().as_bytes(), &AMOUNT), Some(number));
+            prop_assert_eq!(decimal(format!("{number:e}").as_bytes(), &AMOUNT), Some(number));
         }
 
         #[test]
-        fn any_bytes_give_a_number_in_range_or_nothing(word: Vec<u8>) {
-            if let Some(number) = decimal(&word, WINDOW_S) {
-                prop_assert!((WINDOW_S.least..=WINDOW_S.most).contains(&number));
+        fn any_bytes_give_a_number_in_range_or_nothing(arg: Vec<u8>) {
+            if let Some(number) = decimal(&arg, &DURATION_S) {
+                prop_assert!((DURATION_S.min..=DURATION_S.max).contains(&number));
             }
         }
     }

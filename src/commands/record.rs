@@ -1,0 +1,111 @@
+//! Limiters whose state is a string of fixed size: reading one, and writing it back.
+
+use super::error::Error;
+use super::kind::{Commit, Limit};
+use crate::host::{Hash, OpenKey, Outcome, Value, WriteKey};
+use limiter::codec::{self, Record};
+use limiter::{BucketLevel, Decision, Reply, Request, Rule, WindowCounters, Write, decide};
+use syntax::TimeUnit;
+
+/// What a Lua script may have left in a hash, from which a limiter goes on.
+pub trait FromLuaHash: Record {
+    /// The state that the hash holds; `None` if it is not the script's.
+    fn from_lua_hash(_hash: &Hash<'_>) -> Option<Self> {
+        None
+    }
+}
+
+impl FromLuaHash for BucketLevel {
+    /// The hash of lua-reference/token_bucket.lua: `tokens` and `last_refill_ms`, and nothing else.
+    fn from_lua_hash(hash: &Hash<'_>) -> Option<Self> {
+        let field = |name| syntax::decimal(&hash.field(name)?, &syntax::AMOUNT);
+        if hash.len() != 2 {
+            return None;
+        }
+        Some(Self {
+            tokens: field(c"tokens")?,
+            last_ms: field(c"last_refill_ms")? as i64,
+        })
+    }
+}
+
+impl FromLuaHash for WindowCounters {}
+
+/// A decision, and whether the state was found in a script's hash, which the limiter's own string then replaces.
+pub struct RecordDecision<R: Rule> {
+    decision: Decision<R>,
+    migrated: bool,
+}
+
+impl<R: Rule<State: FromLuaHash>> Limit for R {
+    type Request = Request;
+    type Decision = RecordDecision<R>;
+
+    #[inline(always)]
+    fn decide(
+        self,
+        request: Request,
+        key: &mut impl OpenKey,
+        now_ms: i64,
+    ) -> Result<RecordDecision<R>, Error> {
+        let (found, migrated) = match key.value(R::State::LEN) {
+            Value::Missing => (None, false),
+            Value::Bytes(bytes) => (Some(codec::decode(bytes).ok_or(Error::WrongType)?), false),
+            Value::Hash(hash) => {
+                let state = R::State::from_lua_hash(&hash).ok_or(Error::WrongType)?;
+                (Some(state), true)
+            }
+            Value::OtherType => return Err(Error::WrongType),
+        };
+        Ok(RecordDecision {
+            decision: decide(self, request, found, now_ms),
+            migrated,
+        })
+    }
+}
+
+impl<R: Rule<State: FromLuaHash>> Commit for RecordDecision<R> {
+    fn is_allowed(&self) -> bool {
+        self.decision.is_allowed()
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self.decision.request() {
+            Request::Refund { .. } => Outcome::Refunded,
+            Request::Cost(_) if self.is_allowed() => Outcome::Allowed,
+            Request::Cost(_) => Outcome::Denied,
+        }
+    }
+
+    // Always inlined, as the parser is: otherwise the decision and the reply go through memory.
+    #[inline(always)]
+    fn committed(&self, unit: TimeUnit) -> Reply {
+        let answer = self.decision.committed();
+        match unit {
+            TimeUnit::Seconds => answer.in_seconds(),
+            TimeUnit::Milliseconds => answer.in_milliseconds(),
+        }
+    }
+
+    #[inline(always)]
+    fn previewed(&self, unit: TimeUnit) -> Reply {
+        let answer = self.decision.previewed();
+        match unit {
+            TimeUnit::Seconds => answer.in_seconds(),
+            TimeUnit::Milliseconds => answer.in_milliseconds(),
+        }
+    }
+
+    #[inline(always)]
+    fn commit(&self, key: &mut WriteKey<'_>, server_now_ms: i64) -> Result<(), Error> {
+        let deadline_ms = self.decision.ttl_ms().map(|ttl_ms| server_now_ms + ttl_ms);
+        match self.decision.write(self.migrated) {
+            Write::None => {}
+            Write::Local(state) => key.store(codec::encode(state).as_bytes(), deadline_ms),
+            Write::Replicated(state) => {
+                key.store_replicated(codec::encode(state).as_bytes(), deadline_ms)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! The arguments of a call.
+
+use super::api;
+use redis_module::raw::RedisModuleString;
+use std::marker::PhantomData;
+
+/// The arguments of one call, the command's name first. They live as long as the call.
+#[derive(Clone, Copy)]
+pub struct Argv<'call> {
+    args: &'call [*mut RedisModuleString],
+}
+
+/// An argument that names a key.
+#[derive(Clone, Copy)]
+pub struct KeyName<'call> {
+    pub(super) raw: *mut RedisModuleString,
+    call: PhantomData<&'call ()>,
+}
+
+impl<'call> KeyName<'call> {
+    /// Its bytes.
+    pub fn bytes(self) -> &'call [u8] {
+        bytes(self.raw)
+    }
+}
+
+impl<'call> Argv<'call> {
+    /// # Safety
+    /// `argv` points at `argc` arguments that live for `'call`, as the server hands them to a handler.
+    pub(super) unsafe fn from_raw(argv: *mut *mut RedisModuleString, argc: libc::c_int) -> Self {
+        let count = usize::try_from(argc).unwrap_or(0);
+        let args = if argv.is_null() || count == 0 {
+            &[]
+        } else {
+            // SAFETY: the caller promises `argc` arguments at `argv`, alive for 'call.
+            unsafe { std::slice::from_raw_parts(argv, count) }
+        };
+        Self { args }
+    }
+
+    /// How many arguments there are, the command's name included.
+    pub fn len(self) -> usize {
+        self.args.len()
+    }
+
+    /// The argument at `position`, where 0 is the command's name; empty beyond the last.
+    pub fn get(self, position: usize) -> &'call [u8] {
+        self.args.get(position).map_or(&[], |arg| bytes(*arg))
+    }
+
+    /// The arguments from `position` on.
+    pub fn iter_from(self, position: usize) -> impl Iterator<Item = &'call [u8]> + Clone {
+        let args = self.args.get(position..).unwrap_or_default();
+        args.iter().map(|arg| bytes(*arg))
+    }
+
+    /// The key name at `position`.
+    ///
+    /// # Panics
+    /// Beyond the last argument, which the arity that each command is registered with rules out.
+    pub fn key(self, position: usize) -> KeyName<'call> {
+        KeyName {
+            raw: self.args[position],
+            call: PhantomData,
+        }
+    }
+}
+
+/// The bytes of a string that the server gave to a running call.
+pub(super) fn bytes<'call>(string: *mut RedisModuleString) -> &'call [u8] {
+    let mut len = 0;
+    // SAFETY: what comes here lives: the arguments of a running call, whose bytes `Argv` hands out for no longer
+    // than that, and strings that the caller frees after this borrow.
+    let start = unsafe { api::string_ptr_len(string, &mut len) };
+    if start.is_null() {
+        return &[];
+    }
+    // SAFETY: the server says that `len` bytes are there; it does not change an argument during a call.
+    unsafe { std::slice::from_raw_parts(start.cast(), len) }
+}
