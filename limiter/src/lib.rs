@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod calendar;
 pub mod codec;
 #[cfg(test)]
 mod properties;
