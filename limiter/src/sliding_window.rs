@@ -292,6 +292,7 @@ impl Rule for SlidingWindow {
         self.limit - (self.estimate(counters, self.index_at(now_ms), now_ms) + taken)
     }
 
+    #[inline(always)]
     fn times_s(answer: &Answer<Self>) -> Times {
         let &Answer { rule, now_ms, .. } = answer;
         let (window_start_s, elapsed_s) = rule.start_and_elapsed_s(rule.index_at(now_ms), now_ms);
@@ -304,6 +305,7 @@ impl Rule for SlidingWindow {
         }
     }
 
+    #[inline(always)]
     fn times_ms(answer: &Answer<Self>) -> Times {
         let &Answer {
             rule, left, now_ms, ..

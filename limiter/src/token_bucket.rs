@@ -84,6 +84,7 @@ impl Rule for TokenBucket {
         level.tokens - taken
     }
 
+    #[inline(always)]
     fn times_s(answer: &Answer<Self>) -> Times {
         let Self {
             capacity,
@@ -102,6 +103,7 @@ impl Rule for TokenBucket {
         }
     }
 
+    #[inline(always)]
     fn times_ms(answer: &Answer<Self>) -> Times {
         let &Answer {
             rule, left, now_ms, ..

@@ -61,12 +61,10 @@ impl Command for All {
                 decision.previewed(options.unit)
             });
         }
-        if all_allow {
-            for (key, decision) in &mut limiters {
+        for (key, decision) in &mut limiters {
+            if all_allow {
                 decision.commit(key, server_now_ms)?;
             }
-        }
-        for (key, _) in &mut limiters {
             key.close();
         }
         for (key, decision) in &limiters {

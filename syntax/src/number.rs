@@ -42,16 +42,22 @@ const POWERS_OF_TEN: [f64; EXACT_DIGITS + 1] = [
 
 /// A decimal number with optional fraction and exponent, in `range`. No sign in front, no `inf`,
 /// `nan` or hex, no blanks, nothing after it.
+#[inline(always)]
 pub fn decimal(arg: &[u8], range: &Range) -> Option<f64> {
-    let number = short_decimal(arg).or_else(|| any_decimal(arg))?;
+    let number = short_or_any_decimal(arg)?;
     let is_in_range =
         range.min <= number && (number < range.max || number == range.max && !is_above_max(arg));
     is_in_range.then_some(number)
 }
 
+fn short_or_any_decimal(arg: &[u8]) -> Option<f64> {
+    short_decimal(arg).or_else(|| any_decimal(arg))
+}
+
 /// Whether a number that rounds to the end of its range is above it as written: 9007199254740993
 /// rounds to 2^53. The ends of both ranges have the same digits, and where the point stands is known
 /// from the rounded number, so that comparing digits is enough.
+#[cold]
 fn is_above_max(arg: &[u8]) -> bool {
     let digits = arg
         .iter()

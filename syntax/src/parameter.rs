@@ -94,6 +94,8 @@ const fn integer(min: i64, max: i64, unit: &'static str) -> Domain {
 
 impl Parameter {
     /// The value of a decimal parameter.
+    // Always inlined: the row is then a constant, and only its range is passed on.
+    #[inline(always)]
     pub(crate) fn decimal(&'static self, arg: &[u8]) -> Result<f64, SyntaxError> {
         let Domain::Decimal { range, .. } = self.domain else {
             return Err(SyntaxError::OutOfRange(self));
