@@ -1,8 +1,9 @@
 //! CL.THROTTLE, opt-in: redis-cell's command on the token bucket, for clients that already send it.
 //!
 //! `CL.THROTTLE key max_burst count period [quantity]` is a bucket of max_burst + 1 tokens that refills
-//! count tokens in period seconds. The reply is redis-cell's: limited (0 or 1), limit, remaining,
-//! seconds to retry (-1 if allowed, or if it can never be), seconds until the bucket is full.
+//! count tokens in period seconds. A negative quantity gives tokens back. The reply is redis-cell's:
+//! limited (0 or 1), limit, remaining, seconds to retry (-1 if allowed, or if it can never be), seconds
+//! until the bucket is full.
 
 use super::arguments::{COUNT, KEY, MAX_BURST, PERIOD, QUANTITY};
 use super::error::Error;
