@@ -4,20 +4,23 @@ The command has no NOW. So that nothing depends on how fast a test runs, a bucke
 whose time is ahead of the server's: it then has exactly the tokens that it was given.
 """
 
-import json
 import random
-import shutil
-import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 import hiredis
 import pytest
 
 from harness import refusals, scripts, state
 from harness.connection import RawConnection, Word
+from harness.library import build_library
 from harness.observed import ObservedServer
-from harness.server import REPOSITORY, Server, module_path, server_executable
+from harness.redis_cell import RedisCell
+from harness.server import Server, module_path, server_executable
+from harness.settable_clock import SettableClock
 from harness.tally import Tally
 from test_loading import ALLOW_MODULE_COMMAND, assert_refused_in_order, start_and_exit
 
@@ -26,6 +29,8 @@ ON = ("cl-throttle", "yes")
 #: Ahead of any server's clock: a bucket that has refilled up to here refills no more for now.
 AHEAD_MS = 2**52
 MOST = 2**53
+#: How much above count / period the bucket's rate is.
+ABOVE_ROUNDING = 1 + 2**-40
 RANDOM_CALLS = 2000
 
 
@@ -74,55 +79,43 @@ def names_the_taken_command(log: str) -> bool:
     return "load refused: the command cl.throttle is taken" in log.lower()
 
 
-#: A module that has the command, as redis-cell would.
+#: A module that has the command, as redis-cell would. It declares the little of the API that it uses, so
+#: that no server's header is needed: the context starts with the function that finds all others.
 OTHER_MODULE = """
-#include "redismodule.h"
+typedef int (*get_api_function)(const char *, void *);
+typedef int (*command_function)(void *, void **, int);
 
-static int throttle(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv; (void)argc;
-    return RedisModule_ReplyWithSimpleString(ctx, "the other module's");
+static int (*reply_with)(void *, const char *);
+
+static int throttle(void *context, void **arguments, int count) {
+    (void)arguments; (void)count;
+    return reply_with(context, "the other module's");
 }
 
-int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv; (void)argc;
-    if (RedisModule_Init(ctx, "othercell", 1, REDISMODULE_APIVER_1) != REDISMODULE_OK) return REDISMODULE_ERR;
-    return RedisModule_CreateCommand(ctx, "cl.throttle", throttle, "write", 1, 1, 1);
+int RedisModule_OnLoad(void *context, void **arguments, int count) {
+    get_api_function get_api = *(get_api_function *)context;
+    int (*set_attributes)(void *, const char *, int, int);
+    int (*create_command)(void *, const char *, command_function, const char *, int, int, int);
+    (void)arguments; (void)count;
+    get_api("RedisModule_SetModuleAttribs", &set_attributes);
+    get_api("RedisModule_CreateCommand", &create_command);
+    get_api("RedisModule_ReplyWithSimpleString", &reply_with);
+    set_attributes(context, "othercell", 1, 1);
+    return create_command(context, "cl.throttle", throttle, "write", 1, 1, 1);
 }
 """
-
-
-def header_folder() -> Path | None:
-    """Where the crate redis-module keeps the server's redismodule.h."""
-    if shutil.which("cargo") is None:
-        return None
-    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--offline"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    if done.returncode != 0:
-        return None
-    packages = json.loads(done.stdout)["packages"]
-    manifest = next(package["manifest_path"] for package in packages if package["name"] == "redis-module")
-    folder = Path(manifest).parent / "src" / "include"
-    return folder if (folder / "redismodule.h").is_file() else None
 
 
 @pytest.fixture(scope="module")
 def other_module(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library with another module that has CL.THROTTLE."""
-    if shutil.which("cc") is None:
-        pytest.skip("no C compiler (cc) to build the other module with")
-    include = header_folder()
-    if include is None:
-        pytest.skip("no redismodule.h: cargo has not fetched the crate redis-module")
     folder = tmp_path_factory.mktemp("other-module")
-    source, library = folder / "othercell.c", folder / "othercell.so"
+    source = folder / "othercell.c"
     source.write_text(OTHER_MODULE)
-    subprocess.run(["cc", "-shared", "-fPIC", "-w", f"-I{include}", "-o", library, source], check=True)
-    return library
+    return build_library(source, folder)
 
 
-def test_a_name_that_another_module_has_refuses_the_load_with_a_line_that_names_it(
-    other_module: Path, tmp_path: Path
-) -> None:
+def test_a_name_that_another_module_has_refuses_the_load_and_is_logged(other_module: Path, tmp_path: Path) -> None:
     loads = ["--loadmodule", str(other_module), "--loadmodule", str(module_path()), *ON]
     status, log = start_and_exit(tmp_path, server_executable(), *loads)
     assert_refused_in_order(status, log)
@@ -171,6 +164,17 @@ REPLIES: list[tuple[float | None, str, list[int]]] = [
     (None, "0 1 10", [0, 1, 0, -1, 10]),
     (0.0, "0 1 10", [1, 1, 0, 10, 10]),
     (None, "0 1 10 2", [1, 1, 1, -1, 0]),
+    # The nearest binary fraction to 1 / 49 is below it.
+    (None, "0 1 49", [0, 1, 0, -1, 49]),
+    (0.0, "0 1 49", [1, 1, 0, 49, 49]),
+    (None, "0 1 2592000", [0, 1, 0, -1, 2_592_000]),
+    # A negative quantity gives back, at most to the limit.
+    (11.0, "15 30 60 -3", [0, 16, 14, -1, 4]),
+    (11.0, "15 30 60 -5", [0, 16, 16, -1, 0]),
+    (11.0, "15 30 60 -6", [0, 16, 16, -1, 0]),
+    (0.0, f"15 30 60 -{MOST}", [0, 16, 16, -1, 0]),
+    (3.0, "15 30 60 -0", [0, 16, 3, -1, 26]),
+    (None, "15 30 60 -3", [0, 16, 16, -1, 0]),
     # Rates of many a second, and periods that do not divide.
     (None, "20 1500 1", [0, 21, 20, -1, 1]),
     (None, "20 1500 1 21", [0, 21, 0, -1, 1]),
@@ -220,7 +224,7 @@ def test_the_refill_is_count_in_period_at_any_rate(cell: ObservedServer, count: 
     limited, _, remaining, *_ = throttle(connection, f"1000000000 {count} {period} 0")
     after_ms = server_time_ms(connection)
     assert limited == 0
-    least, most = (int((at_ms - before_ms + ago_ms) / 1000 * (count / period)) for at_ms in (before_ms, after_ms))
+    least, most = (int(Fraction(at_ms - before_ms + ago_ms, 1000) * count / period) for at_ms in (before_ms, after_ms))
     assert 0 < least <= remaining <= most
 
 
@@ -233,7 +237,7 @@ def test_retry_after_is_never_too_short_and_less_than_a_second_too_long(
     for _ in range(RANDOM_CALLS):
         max_burst = rng.choice([0, 1, 15, 20, 999, rng.randrange(10**6)])
         count, period = rng.choice([1, 7, 30, 1000, 1500, rng.randrange(1, 10**6)]), rng.choice([1, 3, 60, 86_400, rng.randrange(1, 10**5)])
-        capacity, rate = max_burst + 1, repr(count / period)
+        capacity, rate = max_burst + 1, repr(count / period * ABOVE_ROUNDING)
         quantity = rng.choice([1, 1, capacity, capacity + 1, rng.randint(0, capacity)])
         tokens = rng.choice([0.0, rng.random() * capacity, max(quantity - rng.random(), 0.0), max(quantity - 1e-9, 0.0)])
         put_bucket(connection, min(tokens, float(capacity)))
@@ -257,6 +261,135 @@ def test_retry_after_is_never_too_short_and_less_than_a_second_too_long(
         assert connection.call(*exact, *cost, "NOW", left_ms + retry_s * 1000)[0] == 1, shown
     assert limited_calls > RANDOM_CALLS // 10
     tally.add("CL.THROTTLE", limited_calls, "retry times never too short", seed=seed)
+
+
+# Held against redis-cell's algorithm in whole numbers, by a clock that stands still
+
+START_MS = 1_751_662_800_000
+PERIODS, COUNTS, BURSTS = range(1, 3601), range(1, 61), range(21)
+CALLS_AT_ONCE = 50_000
+
+
+class Stopped(NamedTuple):
+    """A server whose clock moves only when it is told to."""
+
+    clock: SettableClock
+    connection: RawConnection
+
+    def replies(self, calls: list[tuple[Word, ...]]) -> Iterator[object]:
+        for start in range(0, len(calls), CALLS_AT_ONCE):
+            yield from self.connection.call_all(calls[start : start + CALLS_AT_ONCE])
+
+
+@pytest.fixture(scope="module")
+def stopped_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped]:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("a clock is set by preloading, on Linux alone")
+    clock = SettableClock(tmp_path_factory.mktemp("clock"), START_MS)
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in clock.environment.items():
+            environment.setenv(name, value)
+        server = Server(module_args=ON).start()
+    try:
+        with server.raw_connection() as connection:
+            yield Stopped(clock, connection)
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def stopped(stopped_server: Stopped) -> Stopped:
+    """Empty, at START_MS."""
+    stopped_server.clock.now_ms = START_MS
+    stopped_server.connection.call("FLUSHALL")
+    assert server_time_ms(stopped_server.connection) == START_MS
+    return stopped_server
+
+
+def test_every_period_count_and_burst_is_answered_as_redis_cell_does(stopped: Stopped, tally: Tally) -> None:
+    """Every period with every count, and each of the two with every burst: some taken, then the whole burst asked for."""
+    settings = [(BURSTS[(period + count) % len(BURSTS)], count, period) for period in PERIODS for count in COUNTS]
+    asked = [((burst * period) % (burst + 1) + 1, burst + 1) for burst, _, period in settings]
+    calls = [
+        ("CL.THROTTLE", f"{burst}:{count}:{period}", burst, count, period, quantity)
+        for (burst, count, period), quantities in zip(settings, asked)
+        for quantity in quantities
+    ]
+    replies = stopped.replies(calls)
+    for setting, quantities in zip(settings, asked):
+        cell = RedisCell(*setting)
+        for quantity in quantities:
+            reply = next(replies)
+            assert reply == cell.call(quantity, START_MS), f"{setting}, quantity {quantity}"
+    tally.add("CL.THROTTLE", len(calls), "replies that are redis-cell's, by setting")
+
+
+def test_a_call_is_let_in_at_the_exact_millisecond_and_not_before(stopped: Stopped, tally: Tally) -> None:
+    """From an empty bucket: every period with every burst, and with a third of the counts."""
+    settings = [(burst, COUNTS[(7 * period + burst) % len(COUNTS)], period) for period in PERIODS for burst in BURSTS]
+    calls: list[tuple[Word, ...]] = []
+    for burst, count, period in settings:
+        whole_again_ms = -(-(burst + 1) * period * 1000 // count)
+        throttle_all = ("CL.THROTTLE", KEY, burst, count, period, burst + 1)
+        for ago_ms in (whole_again_ms - 1, whole_again_ms):
+            calls += [("SET", KEY, state.bucket_bytes(0.0, START_MS - ago_ms)), throttle_all]
+    replies = stopped.replies(calls)
+    for setting in settings:
+        limit = setting[0] + 1
+        _, before, _, on_time = (next(replies) for _ in range(4))
+        assert (before[0], before[3:], on_time[:4]) == (1, [1, 1], [0, limit, 0, -1]), f"{setting}: {before} {on_time}"
+    tally.add("CL.THROTTLE", len(settings), "limits open on the millisecond")
+
+
+#: How time may pass between calls, in ms. Whole seconds and tenths meet the very moments that replies turn on.
+STEPS_MS = {"none": [0], "tenths of a second": [100], "seconds": [1000], "mixed": [0, 20, 50, 500, 1000], "any": list(range(1, 100_000))}
+
+
+@pytest.mark.parametrize("steps", STEPS_MS)
+def test_calls_over_time_are_answered_as_redis_cell_does(
+    stopped: Stopped, steps: str, rng: random.Random, seed: str, tally: Tally
+) -> None:
+    """A quantity of any sign and size, thirty times each on a thousand keys, denied calls among them."""
+    rules = [(rng.choice(BURSTS), rng.choice(COUNTS), rng.choice([1, 3, 7, 10, 49, 60, rng.choice(PERIODS)])) for _ in range(1000)]
+    cells = [RedisCell(*rule) for rule in rules]
+    for _ in range(30):
+        quantities = [rng.choice([1, 1, 1, 1, 0, 2, -1, -2, burst + 1, burst + 2]) for burst, *_ in rules]
+        calls = [("CL.THROTTLE", f"key{at}", *rule, quantity) for at, (rule, quantity) in enumerate(zip(rules, quantities))]
+        for call, cell, quantity, reply in zip(calls, cells, quantities, stopped.replies(calls)):
+            expected = cell.call(quantity, stopped.clock.now_ms)
+            assert reply == expected, f"{call} {stopped.clock.now_ms - START_MS} ms after the start, RL_SEED={seed}"
+        stopped.clock.now_ms += rng.choice(STEPS_MS[steps])
+    tally.add("CL.THROTTLE", 30 * len(rules), "replies that are redis-cell's, over time", seed=seed)
+
+
+# What a negative quantity leaves
+
+
+def test_giving_back_to_a_missing_key_creates_and_propagates_nothing(cell: ObservedServer) -> None:
+    before = cell.traces(KEY)
+    assert throttle(cell.connection, "15 30 60 -3") == [0, 16, 16, -1, 0]
+    assert cell.traces(KEY) == before
+
+
+def test_giving_back_is_propagated_as_set_with_its_result_alone(cell: ObservedServer) -> None:
+    put_bucket(cell.connection, 5.0)
+    cell.stream.commands()
+    assert throttle(cell.connection, "15 30 60 -3")[2] == 8
+    value, deadline_ms = cell.connection.call("GET", KEY), cell.connection.call("PEXPIRETIME", KEY)
+    assert cell.stream.commands() == [[b"SET", KEY, value, b"PXAT", b"%d" % deadline_ms]]
+    assert state.read_bucket(value).tokens == 8.0
+
+
+def test_giving_back_counts_as_refunded(cell: ObservedServer) -> None:
+    counts = ("rl_cl_throttle_allowed", "rl_cl_throttle_refunded")
+    before = cell.info("rl")
+    throttle(cell.connection, "15 30 60 5")
+    throttle(cell.connection, "15 30 60 -3")
+    after = cell.info("rl")
+    assert [int(after[count]) - int(before[count]) for count in counts] == [1, 1]
+
+
+# Changes of a rule
 
 
 def test_a_raised_limit_takes_effect_at_once(cell: ObservedServer) -> None:
@@ -375,24 +508,27 @@ def test_a_restart_reads_the_state_back_to_the_bit(fresh_server: Callable[..., S
 
 WORDS = ["15", "30", "60", "1"]
 NOT_AN_INTEGER = refusals.NOT_DECIMAL + refusals.NOT_AN_INTEGER + refusals.TOO_LARGE + refusals.TOO_LARGE_BUT_ROUNDED
-#: By argument: its place, what else than the above it refuses, and its range.
+#: A quantity may be negative, down to -2^53.
+NOT_A_QUANTITY = [value for value in NOT_AN_INTEGER if value not in (b"-1", b"-0")]
+NOT_A_QUANTITY += [b"-9007199254740993", b"-9223372036854775808", b"-" + b"9" * 40, b"-+1", b"- 1"]
+#: By argument: its place, what it refuses, and its range.
 ARGUMENTS: dict[str, tuple[int, list[bytes], tuple[str, str]]] = {
-    "max_burst": (0, [b"9007199254740992"], ("0", "9007199254740991")),
-    "count": (1, [b"0", b"00"], ("1", "9007199254740992")),
-    "period": (2, [b"0", b"00"], ("1", "9007199254740992")),
-    "quantity": (3, [], ("0", "9007199254740992")),
+    "max_burst": (0, [*NOT_AN_INTEGER, b"9007199254740992"], ("0", "9007199254740991")),
+    "count": (1, [*NOT_AN_INTEGER, b"0", b"00"], ("1", "9007199254740992")),
+    "period": (2, [*NOT_AN_INTEGER, b"0", b"00"], ("1", "9007199254740992")),
+    "quantity": (3, NOT_A_QUANTITY, ("-9007199254740992", "9007199254740992")),
 }
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["missing", "existing"])
 @pytest.mark.parametrize("argument", ARGUMENTS)
-def test_a_bad_argument_is_refused_with_its_name_and_range_and_changes_nothing(
+def test_a_bad_argument_is_refused_with_its_name_and_range_untouched(
     cell: ObservedServer, argument: str, is_there: bool, tally: Tally
 ) -> None:
-    position, more, bounds = ARGUMENTS[argument]
+    position, refused, bounds = ARGUMENTS[argument]
     if is_there:
         put_bucket(cell.connection, 5.0)
-    for value in NOT_AN_INTEGER + more:
+    for value in refused:
         words: list[Word] = [*WORDS[:position], value, *WORDS[position + 1 :]]
         before = cell.traces(KEY)
         message = cell.connection.call("CL.THROTTLE", KEY, *words)
