@@ -371,10 +371,6 @@ def random_calls(rng: random.Random, count: int) -> Iterator[list[Word]]:
         now_ms += rng.choice([0, 0, 1, 7, 100, 333, 1000, 2500, -1, -400])
 
 
-def bytes_of(held: state.Bucket | state.Window) -> bytes:
-    return state.bucket_bytes(*held) if isinstance(held, state.Bucket) else state.window_bytes(*held)
-
-
 def test_random_traces_of_several_rules_equal_a_model_that_checks_first_and_consumes_after(
     raw: RawConnection, rng: random.Random, seed: str, tally: Tally
 ) -> None:
@@ -389,7 +385,7 @@ def test_random_traces_of_several_rules_equal_a_model_that_checks_first_and_cons
             allowed += reply[0]
             rules += len(reply) - 1
         held = [limiters.limiters.get(key) for key in POOL]
-        assert raw.call("MGET", *POOL) == [value and bytes_of(value) for value in held]
+        assert raw.call("MGET", *POOL) == [value and state.bytes_of(value) for value in held]
         traces += 1
     assert 0 < allowed < CALLS
     tally.add("RL.ALL", traces, "multi-rule traces equal to the model", seed=seed)

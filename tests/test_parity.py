@@ -88,15 +88,37 @@ def test_a_mismatch_is_shown_as_the_shortest_trace_that_has_it(raw: RawConnectio
     ]
 
 
-def test_only_after_a_denial_on_a_missing_key_and_a_step_back_of_a_window_may_the_two_differ(raw: RawConnection) -> None:
-    """Why `parity.compare` makes the script forget: this is the case, and it needs all of it."""
-    later, earlier = parity.TODAY_MS + 15_000, parity.TODAY_MS + 5_000
-    denied = Call("SLIDING", "1", "10", "2", later)
-    allowed = Call("SLIDING", "1", "10", "1", earlier)
-    again = Call("SLIDING", "1", "10", "0.5", later)
-    differing = [denied, allowed, again]
-    by_module = [raw.call(*call.module_words("m")) for call in differing]
-    by_script = [raw.call(*call.script_words("s")) for call in differing]
-    assert by_module[:2] == by_script[:2]
-    assert by_module[2] != by_script[2]
-    assert parity.compare(raw, [differing]) == [], "equal once the script has forgotten"
+LATER, EARLIER = parity.TODAY_MS + 15_000, parity.TODAY_MS + 5_000
+#: Traces in which the script shows what it stored at a denied call on a missing key, and the same traces
+#: without what makes the difference.
+DIFFERENCES: dict[str, tuple[Trace, Trace]] = {
+    "the capacity is raised": (
+        [Call("TOKENBUCKET", "1", "1", "2", EARLIER), Call("TOKENBUCKET", "10", "1", "2", EARLIER)],
+        [Call("TOKENBUCKET", "10", "1", "20", EARLIER), Call("TOKENBUCKET", "10", "1", "2", EARLIER)],
+    ),
+    "time goes back a window": (
+        [
+            Call("SLIDING", "1", "10", "2", LATER),
+            Call("SLIDING", "1", "10", "1", EARLIER),
+            Call("SLIDING", "1", "10", "0.5", LATER),
+        ],
+        [
+            Call("SLIDING", "1", "10", "2", LATER),
+            Call("SLIDING", "1", "10", "1", LATER),
+            Call("SLIDING", "1", "10", "0.5", LATER),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_after_a_denial_on_a_missing_key_two_steps_tell_the_two_apart(raw: RawConnection, name: str) -> None:
+    """Why `parity.compare` makes the script forget: these are the cases, and each needs all of it."""
+    differing, agreeing = DIFFERENCES[name]
+    for trace in (differing, agreeing):
+        raw.call("FLUSHALL")
+        by_module = [raw.call(*call.module_words("m")) for call in trace]
+        by_script = [raw.call(*call.script_words("s")) for call in trace]
+        assert (by_module == by_script) == (trace is agreeing)
+        assert any(parity.where_to_forget(trace)) == (trace is differing)
+        assert parity.compare(raw, [trace]) == [], "equal once the script has forgotten"

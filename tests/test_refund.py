@@ -210,10 +210,6 @@ def is_propagated(limiters: Model, words: list[Word]) -> bool:
     return decision.allowed or (held is None and decision.state is not None)
 
 
-def bytes_of(held: state.Bucket | state.Window) -> bytes:
-    return state.bucket_bytes(*held) if isinstance(held, state.Bucket) else state.window_bytes(*held)
-
-
 def test_random_traces_of_taking_and_giving_back_are_answered_stored_and_propagated_as_the_model_says(
     observed: ObservedServer, rng: random.Random, seed: str, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,12 +234,12 @@ def test_random_traces_of_taking_and_giving_back_are_answered_stored_and_propaga
             key = str(words[1]).encode()
             if will_propagate:
                 has_ttl = limiters.ttl_s not in (None, KEPT)
-                stream.append([b"SET", key, bytes_of(limiters.limiters[key]), *[b"PXAT"] * has_ttl])
+                stream.append([b"SET", key, state.bytes_of(limiters.limiters[key]), *[b"PXAT"] * has_ttl])
             refunds += words[4] == "REFUND"
         assert [command[:4] for command in observed.stream.commands()] == stream
         keys = sorted(limiters.limiters)
         held = observed.connection.call("MGET", *keys)
-        assert held == [bytes_of(limiters.limiters[key]) for key in keys]
+        assert held == [state.bytes_of(limiters.limiters[key]) for key in keys]
         propagated += len(stream)
     assert propagated and refunds
     tally.add("refunds", refunds, "refunds among", seed=seed)
