@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from harness import parity
 from harness.connection import RawConnection
+from harness.model import SlidingWindow
 from harness.parity import Call, Trace
 from harness.tally import Tally
 
@@ -42,7 +43,7 @@ def edge_calls(algorithm: str, seconds: list[str]) -> st.SearchStrategy[Call]:
     amounts = st.sampled_from(["0", "1", "0.1", "2.5", "3", "5e-324", "9007199254740992", "9007199254740991"])
     times = st.one_of(
         st.sampled_from([0, 1, parity.TODAY_MS, parity.HIGHEST - 1, parity.HIGHEST]),
-        st.integers(0, 5000).map(lambda ms: parity.TODAY_MS + ms),
+        st.integers(-5000, 5000).map(lambda ms: parity.TODAY_MS + ms),
     )
     return st.builds(Call, st.just(algorithm), amounts, st.sampled_from(seconds), amounts, times)
 
@@ -58,6 +59,8 @@ EDGE_TRACES = st.one_of(
 def test_module_and_scripts_are_equal_at_the_ends_of_every_range(raw: RawConnection, tally: Tally, trace: Trace) -> None:
     mismatches = parity.compare(raw, [trace])
     assert not mismatches, f"{mismatches[0].what}\n{parity.replayable(trace)}"
+    difference = parity.model_mismatch(raw, trace)
+    assert difference is None, difference
     tally.add("parity", len(trace), "calls at the ends of the ranges equal")
 
 
@@ -86,6 +89,21 @@ def test_a_mismatch_is_shown_as_the_shortest_trace_that_has_it(raw: RawConnectio
         f"redis-cli RL.TOKENBUCKET m 1 1 COST 7 NOW {parity.TODAY_MS}",
         f"redis-cli --eval lua-reference/token_bucket.lua s , 1 1 {parity.TODAY_MS} 7",
     ]
+
+
+#: A time at which windows of 1.5 ms are rounded so that it lies before the beginning of its own.
+BEFORE_ITS_WINDOW_MS = 1_751_662_800_018
+
+
+def test_what_is_carried_over_is_never_less_than_a_zero_without_a_sign(raw: RawConnection) -> None:
+    """Nothing times less than no time at all is a negative zero, which other bits stand for."""
+    assert SlidingWindow(10, 0.0015).elapsed(BEFORE_ITS_WINDOW_MS) < 0
+    trace = [
+        Call("SLIDING", "10", "1", "1", BEFORE_ITS_WINDOW_MS - 5000),
+        Call("SLIDING", "10", "0.0015", "11", BEFORE_ITS_WINDOW_MS),
+    ]
+    mismatches = parity.compare(raw, [trace])
+    assert not mismatches, mismatches[0].what
 
 
 LATER, EARLIER = parity.TODAY_MS + 15_000, parity.TODAY_MS + 5_000

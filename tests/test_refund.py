@@ -296,7 +296,7 @@ def at_ms(rng: random.Random, call: Call) -> int:
     window_ms = float(call.second) * 1000 if call.is_sliding else 1000.0
     kind = rng.random()
     if kind < 0.1:
-        return rng.choice([0, call.now_ms + 1, parity.HIGHEST])
+        return rng.choice([0, min(call.now_ms + 1, parity.HIGHEST), parity.HIGHEST])
     return max(0, call.now_ms - int(min(window_ms, 1e15) * rng.choice([0, 1, rng.random(), 3 * rng.random()])))
 
 

@@ -198,18 +198,18 @@ class SlidingWindow:
         if state.window_s != self.window_s:
             carried = SlidingWindow(self.limit, state.window_s).estimate(state, now_ms)
             # max() keeps the first of two equal numbers, so that a zero is never a negative one.
-            curr = max(0.0, carried * (self._elapsed(now_ms) / self.window_s))
+            curr = max(0.0, carried * (self.elapsed(now_ms) / self.window_s))
             return Window(self.window_s, index, max(0.0, carried), curr)
         if state.stored < index:
             return Window(self.window_s, index, state.curr if state.stored == index - 1 else 0.0, 0.0)
         return state
 
-    def _elapsed(self, now_ms: int) -> float:
+    def elapsed(self, now_ms: int) -> float:
         return float(now_ms) / 1000 - float(self.index(now_ms)) * self.window_s
 
     def estimate(self, state: Window | None, now_ms: int) -> float:
         rolled = self.rolled_over(state, now_ms)
-        weight = 1 - self._elapsed(now_ms) / self.window_s
+        weight = 1 - self.elapsed(now_ms) / self.window_s
         return rolled.prev * weight + rolled.curr
 
     def allows(self, state: Window | None, request: Request, now_ms: int) -> bool:
@@ -250,7 +250,7 @@ class SlidingWindow:
         return [int(allowed), remaining, self._reset_at(now_ms), 0 if allowed else self._retry_after(now_ms)]
 
     def _retry_after(self, now_ms: int) -> int:
-        return reported(ceil(self.window_s - self._elapsed(now_ms)))
+        return reported(ceil(self.window_s - self.elapsed(now_ms)))
 
     def _reset_at(self, now_ms: int) -> int:
         window_start = float(self.index(now_ms)) * self.window_s

@@ -147,7 +147,7 @@ def malformed() -> list[Malformed]:
             result += [
                 Malformed("REFUND in a preview", (*start, "REFUND", "1"), ("REFUND",)),
                 Malformed("REFUND AT in a preview", (*start, "REFUND", "1", "AT", NOW_MS), ("REFUND",)),
-                Malformed("AT in a preview", (*start, "AT", NOW_MS), ("COST", "NOW", "MS")),
+                Malformed("AT in a preview", (*start, "AT", NOW_MS), ("REFUND",)),
             ]
         else:
             result += [
@@ -187,7 +187,8 @@ def malformed() -> list[Malformed]:
         Malformed("AT twice", (*two, *sliding, *refund, *at, *at, *now), ("AT",)),
         Malformed("AT without a value", (*two, *sliding, *refund, "AT"), ("AT", *AMOUNT_BOUNDS)),
         Malformed("AT after NOW", (*two, *sliding, *refund, *now, *at), ("NOW", "MS")),
-        Malformed("AT in a preview", ("RL.ALL_RO", "1", KEY, *sliding, *at, *now), ()),
+        Malformed("REFUND AT in a preview", ("RL.ALL_RO", "1", KEY, *sliding, *refund, *at, *now), ("REFUND",)),
+        Malformed("AT in a preview", ("RL.ALL_RO", "1", KEY, *sliding, *at, *now), ("REFUND",)),
         Malformed("COST with REFUND", ("RL.ALL", "1", KEY, *bucket, "COST", "1", *refund, *now), ("COST", "REFUND")),
         Malformed("REFUND in a preview", ("RL.ALL_RO", "1", KEY, *bucket, *refund, *now), ("REFUND",)),
     ]
