@@ -12,8 +12,8 @@
 --
 --   KEYS[1]  what the current window counts
 --   KEYS[2]  what the window before it counts
---   KEYS[3]  "<index of the current window> <window>": the counters mean nothing for another length
---   ARGV     limit   requests in any `window` seconds
+--   KEYS[3]  "<index of the current window> <window>": the length that the two counters are for
+--   ARGV     limit   what the estimate of the last `window` seconds may reach
 --            window  seconds, fractions allowed
 --            now     Unix time in seconds, fractions allowed
 --            cost    requests that this call stands for
@@ -37,29 +37,48 @@ local function exact(number)
   return string.format('%.17g', number)
 end
 
--- Roll over to the window of `now`. A clock that went back leaves the counters where they are.
+-- The counters, rolled over to the window of `now`. A clock that went back leaves them unchanged.
+local function rolled_over(previous, current, stored_index, length)
+  local index = math.floor(now / length)
+  if stored_index < index then
+    return (stored_index == index - 1) and current or 0, 0, index
+  end
+  return previous, current, stored_index
+end
+
+-- How far `now` lies in its window of `length` seconds.
+local function elapsed_of(length)
+  return now - math.floor(now / length) * length
+end
+
+-- What the last `length` seconds count, by estimate.
+local function estimate_of(previous, current, length)
+  local weight = 1 - elapsed_of(length) / length
+  return previous * weight + current
+end
+
 local index = math.floor(now / window)
+local window_start = index * window
+local elapsed = elapsed_of(window)
 local current, previous, stored_index = 0, 0, index
 local stored = redis.call('GET', KEYS[3])
 if stored then
   local index_word, window_word = string.match(stored, '^(%S+) (%S+)$')
-  if tonumber(window_word) == window then
-    current = tonumber(redis.call('GET', KEYS[1]))
-    previous = tonumber(redis.call('GET', KEYS[2]))
-    stored_index = tonumber(index_word)
-    if stored_index < index then
-      previous = (stored_index == index - 1) and current or 0
-      current = 0
-      stored_index = index
-    end
+  local stored_window = tonumber(window_word)
+  current = tonumber(redis.call('GET', KEYS[1]))
+  previous = tonumber(redis.call('GET', KEYS[2]))
+  previous, current, stored_index = rolled_over(previous, current, tonumber(index_word), stored_window)
+  if stored_window ~= window then
+    -- Another length carries the estimate over as if it had been spread evenly. Rounding can make the
+    -- estimate or the time elapsed slightly negative.
+    local carried = estimate_of(previous, current, stored_window)
+    previous = math.max(0, carried)
+    current = math.max(0, carried * (elapsed / window))
+    stored_index = index
   end
 end
 
--- Estimate what the last `window` seconds count.
-local window_start = index * window
-local elapsed = now - window_start
-local weight = 1 - elapsed / window
-local estimate = previous * weight + current
+local estimate = estimate_of(previous, current, window)
 
 -- Decide, and count the cost only if it is allowed.
 local allowed, remaining, retry_after = 0, 0, 0

@@ -61,7 +61,7 @@ MEMBERS: dict[str, Member] = {
     "no window": Member(None, SLIDING, [1, 10]),
     "a window": Member(state.window_bytes(60.0, INDEX, 2.0, 3.0), (*SLIDING, "COST", "5"), [1, 5]),
     "a window to roll over": Member(state.window_bytes(60.0, INDEX - 1, 2.0, 3.0), SLIDING, [1, 7]),
-    "a window of another length": Member(state.window_bytes(7.0, INDEX, 2.0, 3.0), SLIDING, [1, 10]),
+    "a window of another length": Member(state.window_bytes(120.0, INDEX // 2, 2.0, 3.0), SLIDING, [1, 5]),
     "a window without a ttl": Member(state.window_bytes(60.0, INDEX, 0.0, 3.0), SLIDING, [1, 7], False),
     "a window to give back to": Member(state.window_bytes(60.0, INDEX, 1.0, 4.0), (*SLIDING, "REFUND", "2"), [1, 5]),
 }
@@ -340,7 +340,7 @@ POOL_RULES: dict[str, list[tuple[list[str], list[str]]]] = {
 }
 
 
-def random_rule(rng: random.Random, number: int, with_refund: bool) -> list[str]:
+def random_rule(rng: random.Random, number: int, with_refund: bool, now_ms: int) -> list[str]:
     """A rule for a key of the pool. Those of even numbers are buckets. Each has parameters of its own,
     which now and then change."""
     algorithm = ("TOKENBUCKET", "SLIDING")[number % 2]
@@ -354,6 +354,8 @@ def random_rule(rng: random.Random, number: int, with_refund: bool) -> list[str]
         options = ["COST", repr(float(first) * rng.choice([0, 0.01, 0.05, 0.1, 0.3, 1.01, rng.random() / 4]))]
     else:
         options = ["REFUND", repr(float(first) * rng.random())]
+        if rng.random() < 0.5:
+            options += ["AT", str(now_ms - int(2500 * float(second) * rng.random()))]
     return [algorithm, first, second, *options]
 
 
@@ -363,16 +365,12 @@ def random_calls(rng: random.Random, count: int) -> Iterator[list[Word]]:
         is_preview = rng.random() < 0.1
         chosen = rng.sample(range(len(POOL)), rng.choice([1, 2, 2, 2, 3, 3, 4, 8, 9, len(POOL)]))
         keys = [POOL[number] for number in chosen]
-        rules = [random_rule(rng, number, not is_preview) for number in chosen]
+        rules = [random_rule(rng, number, not is_preview, now_ms) for number in chosen]
         options: list[list[Word]] = [["NOW", now_ms]] + [["MS"]] * (rng.random() < 0.2)
         rng.shuffle(options)
         words: list[Word] = ["RL.ALL_RO" if is_preview else "RL.ALL", len(keys), *keys]
         yield words + [word for part in (*rules, *options) for word in part]
         now_ms += rng.choice([0, 0, 1, 7, 100, 333, 1000, 2500, -1, -400])
-
-
-def bytes_of(held: state.Bucket | state.Window) -> bytes:
-    return state.bucket_bytes(*held) if isinstance(held, state.Bucket) else state.window_bytes(*held)
 
 
 def test_random_traces_of_several_rules_equal_a_model_that_checks_first_and_consumes_after(
@@ -389,7 +387,7 @@ def test_random_traces_of_several_rules_equal_a_model_that_checks_first_and_cons
             allowed += reply[0]
             rules += len(reply) - 1
         held = [limiters.limiters.get(key) for key in POOL]
-        assert raw.call("MGET", *POOL) == [value and bytes_of(value) for value in held]
+        assert raw.call("MGET", *POOL) == [value and state.bytes_of(value) for value in held]
         traces += 1
     assert 0 < allowed < CALLS
     tally.add("RL.ALL", traces, "multi-rule traces equal to the model", seed=seed)

@@ -9,14 +9,13 @@ import hiredis
 import pytest
 from redis.cluster import RedisCluster
 
-from harness.cluster import TIMEOUT_S, Cluster, Node, error_word
+from harness.cluster import TIMEOUT_S, WAYS_TO_MOVE, Cluster, Node, begin_to_move, error_word, has_way, move_keys
 from harness.connection import RawConnection, Word
 from harness.model import Model
 from harness.refusals import COMMANDS
 from harness.server import HOST, wait_until
 
 NOW_MS = 1_751_662_800_000
-MIGRATE_TIMEOUT_MS = 10_000
 CALLERS = 4
 #: Keys with one hash tag each, which lie in slots of different masters.
 TENANTS = [f"{{tenant {n}}}" for n in range(12)]
@@ -70,10 +69,6 @@ def test_an_ordinary_cluster_client_finds_the_node_of_every_key(
     assert len({cluster.owner_of(cluster.slot_of(tenant)).port for tenant in TENANTS}) == 3
 
 
-def move_key(source: Node, target: Node, *keys: str) -> None:
-    source.ok("MIGRATE", HOST, target.port, "", 0, MIGRATE_TIMEOUT_MS, "KEYS", *keys)
-
-
 def test_an_ordinary_cluster_client_follows_ask_and_moved_and_the_quota_goes_on(
     cluster: Cluster, client: RedisCluster
 ) -> None:
@@ -83,10 +78,10 @@ def test_an_ordinary_cluster_client_follows_ask_and_moved_and_the_quota_goes_on(
     source, target = cluster.owner_of(slot), cluster.masters_without(slot)[0]
 
     assert client.execute_command(*call)[:2] == [1, 4]
-    cluster.begin_to_move(slot, source, target)
+    begin_to_move(slot, source, target)
     # The key is still here: no redirection.
     assert client.execute_command(*call)[:2] == [1, 3]
-    move_key(source, target, key)
+    move_keys(source, target, key)
     reply = source.call(*call)
     assert str(reply) == f"ASK {slot} {HOST}:{target.port}"
     # Without ASKING the target sends everybody back.
@@ -137,12 +132,12 @@ def test_all_on_keys_that_a_moving_slot_has_torn_apart_says_tryagain_and_counts_
     source, target = cluster.owner_of(slot), cluster.masters_without(slot)[0]
     model = Model()
     assert client.execute_command(*call) == model.call(*call)
-    cluster.begin_to_move(slot, source, target)
-    move_key(source, target, there)
+    begin_to_move(slot, source, target)
+    move_keys(source, target, there)
     assert error_word(source.call(*call)) == "TRYAGAIN"
     with target.raw_connection() as connection:
         assert error_word(connection.call_all([("ASKING",), call])[-1]) == "TRYAGAIN"
-    move_key(source, target, here)
+    move_keys(source, target, here)
     assert client.execute_command(*call) == model.call(*call)
     cluster.end_moving(slot, source, target)
     assert client.execute_command(*call) == model.call(*call)
@@ -153,6 +148,14 @@ def test_all_on_keys_that_a_moving_slot_has_torn_apart_says_tryagain_and_counts_
 
 KEYS_OF_THE_SLOT = [f"{{moving}}:{n}" for n in range(40)]
 MUCH = 1_000_000
+#: As CALLS, and one on two keys.
+CALLS_WHILE_MOVING: dict[str, Callable[[str, int], tuple[Word, ...]]] = {
+    **CALLS,
+    "RL.ALL": lambda key, limit: (
+        *("RL.ALL", 2, key, f"{key}!", "TOKENBUCKET", limit, 0, "SLIDING", limit, 60),
+        *("NOW", NOW_MS),
+    ),
+}
 #: How many calls each stage of the move lets pass before it goes on.
 CALLS_BETWEEN = 50
 
@@ -183,7 +186,7 @@ class Load:
             at = number
             while not self._stop.is_set():
                 key = KEYS_OF_THE_SLOT[at % len(KEYS_OF_THE_SLOT)]
-                allowed, *_ = client.execute_command(*CALLS[self._command](key, MUCH))
+                allowed, *_ = client.execute_command(*CALLS_WHILE_MOVING[self._command](key, MUCH))
                 with self._counted:
                     self.allowed[key] += allowed
                     self.calls += 1
@@ -206,29 +209,37 @@ class Load:
         return self.allowed
 
 
-@pytest.mark.parametrize("command", CALLS)
+def remaining_of(client: RedisCluster, command: str, key: str) -> list[int]:
+    """What is left of each limiter of the call, by a preview."""
+    _, *arguments = CALLS_WHILE_MOVING[command](key, MUCH)
+    reply = client.execute_command(f"{command}_RO", *arguments)
+    return [four[1] for four in reply[1:]] if command == "RL.ALL" else [reply[1]]
+
+
+def assert_every_count_is_right(client: RedisCluster, command: str, load: Load) -> None:
+    allowed = load.result()
+    assert sum(allowed.values()) == load.calls
+    for key in KEYS_OF_THE_SLOT:
+        assert set(remaining_of(client, command, key)) == {MUCH - allowed[key]}
+
+
+@pytest.mark.parametrize("command", CALLS_WHILE_MOVING)
+@pytest.mark.parametrize("way", WAYS_TO_MOVE)
 def test_a_slot_moved_under_load_neither_loses_nor_doubles_a_count(
-    cluster: Cluster, client: RedisCluster, command: str
+    cluster: Cluster, client: RedisCluster, way: str, command: str
 ) -> None:
     slot = cluster.slot_of(KEYS_OF_THE_SLOT[0])
     source, target = cluster.owner_of(slot), cluster.masters_without(slot)[0]
+    if not has_way(source, way):
+        pytest.skip(f"this server has no CLUSTER {way}")
     with Load(cluster, command) as load:
-        load.let_pass(CALLS_BETWEEN)
-        cluster.begin_to_move(slot, source, target)
-        load.let_pass(CALLS_BETWEEN)
-        moved = 0
-        while keys := source.call("CLUSTER", "GETKEYSINSLOT", slot, 5):
-            move_key(source, target, *keys)
-            moved += len(keys)
+        # All keys are there then: a call on two that are missing is told to try again while their slot moves.
+        load.let_pass(2 * CALLERS * len(KEYS_OF_THE_SLOT))
+        for _ in WAYS_TO_MOVE[way](slot, source, target):
             load.let_pass(CALLS_BETWEEN)
-        assert moved > 0
-        cluster.end_moving(slot, source, target)
+        cluster.wait_until_moved(slot, target)
         load.let_pass(CALLS_BETWEEN)
-        allowed = load.result()
-    assert sum(allowed.values()) == load.calls
-    for key in KEYS_OF_THE_SLOT:
-        preview, *rest = CALLS[command](key, MUCH)
-        assert client.execute_command(f"{preview}_RO", *rest)[1] == MUCH - allowed[key]
+        assert_every_count_is_right(client, command, load)
     cluster.wait_until_whole()
 
 

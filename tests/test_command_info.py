@@ -1,10 +1,13 @@
 """What the server says about the commands: arity, flags, keys and documentation."""
 
+from collections.abc import Iterator
+
 import hiredis
 import pytest
 
-from harness.command_table import command_docs, command_info, pairs
+from harness.command_table import command_docs, command_info, flattened, pairs
 from harness.connection import RawConnection
+from harness.server import Server
 
 COMMANDS = {
     "RL.TOKENBUCKET": ("capacity", "refill_rate"),
@@ -65,17 +68,8 @@ def test_docs_name_each_argument_in_its_order_with_its_keyword(raw: RawConnectio
     for argument in arguments[:3]:
         assert b"optional" not in argument.get(b"flags", [])
     assert all(b"optional" in argument[b"flags"] for argument in arguments[3:])
-    tokens = {argument[b"token"]: argument[b"type"] for argument in flattened(arguments[3:]) if b"token" in argument}
+    tokens = {argument[b"token"]: argument[b"type"] for argument in flattened(command_docs(raw, command)[b"arguments"]) if b"token" in argument}
     assert {b"COST": b"double", b"NOW": b"unix-time"}.items() <= tokens.items()
-
-
-def flattened(arguments: list[dict]) -> list[dict]:
-    """The arguments with those inside a one-of or a block."""
-    result = []
-    for argument in arguments:
-        result.append(argument)
-        result += flattened([pairs(inner) for inner in argument.get(b"arguments", [])])
-    return result
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -98,3 +92,25 @@ def test_the_module_is_loaded_under_its_name(raw: RawConnection) -> None:
 
 def test_getkeys_of_a_call_without_a_key_is_an_error(raw: RawConnection) -> None:
     assert isinstance(raw.call("COMMAND", "GETKEYS", "RL.TOKENBUCKET"), hiredis.ReplyError)
+
+
+# Tips for clients
+
+CHANGES_WITH_TIME = b"nondeterministic_output"
+
+
+@pytest.fixture(scope="module")
+def with_all_commands() -> Iterator[RawConnection]:
+    with Server(module_args=("cl-throttle", "yes")) as server, server.raw_connection() as connection:
+        yield connection
+
+
+def test_every_preview_and_no_other_command_is_tipped_not_to_be_cached(with_all_commands: RawConnection) -> None:
+    """A preview's answer changes with time alone, without a write that would invalidate a cached one."""
+    names = [name.decode().upper() for name in with_all_commands.call("COMMAND", "LIST", "FILTERBY", "MODULE", "rl")]
+    assert {"RL.TOKENBUCKET", "RL.TOKENBUCKET_RO", "RL.SLIDING_RO", "RL.ALL", "RL.ALL_RO", "CL.THROTTLE"} <= set(names)
+    for name in names:
+        tips = command_info(with_all_commands, name)[7]
+        assert (CHANGES_WITH_TIME in tips) == name.endswith("_RO"), f"{name}: {tips}"
+        # Not every server repeats them here.
+        assert command_docs(with_all_commands, name).get(b"tips", tips) == tips

@@ -78,8 +78,6 @@ class Caller:
         if expected[0] == 1 and not ("REFUND" in call and self.is_no_change(before, after)):
             self.allowed += 1
             self.durable, self.deadline_ms = value_of(after), None
-        elif before is None and after is not None:
-            self.durable, self.deadline_ms = value_of(after), None
 
     def is_no_change(self, before: State, after: State) -> bool:
         """Whether a refund gave nothing back, which propagates nothing."""

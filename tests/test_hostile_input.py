@@ -115,7 +115,7 @@ FORGED = 4_000
 
 
 def is_a_state(value: bytes, kind: bytes) -> bool:
-    """By the design's section 5, without the module."""
+    """Told without the module."""
     shape = state.TOKEN_BUCKET_FORMAT if kind == state.TOKEN_BUCKET_KIND else state.SLIDING_FORMAT
     if len(value) != struct.calcsize(shape):
         return False
@@ -124,6 +124,31 @@ def is_a_state(value: bytes, kind: bytes) -> bool:
     return (magic, version, stored_kind) == (state.MAGIC, state.VERSION, kind) and all(
         0 <= field < float("inf") for field in fields
     )
+
+
+HUGE = 1.7976931348623157e308
+#: Window lengths that no call can have stored, but that can be forged.
+FORGED_LENGTHS = (0.0, -0.0, 5e-324, 1e-300, 0.0015, 9.1e12, HUGE)
+
+
+@pytest.mark.parametrize("window_s", FORGED_LENGTHS)
+def test_a_forged_window_of_another_length_leaves_a_state_whatever_it_estimates(
+    raw: RawConnection, window_s: float
+) -> None:
+    """What is carried over from it may be infinite, negative or no number at all."""
+    for index in (0, 1, NOW_MS // 1000, 2**53, 2**63 - 2, 2**63 - 1):
+        for prev in (0.0, 1.0, HUGE):
+            for curr in (0.0, 1.0, HUGE):
+                value = state.window_bytes(window_s, index, prev, curr)
+                for after_ms in (0, 1, 30_000, 59_999):
+                    for options in ((), ("COST", "0"), ("REFUND", "1"), ("REFUND", "1", "AT", NOW_MS - 1)):
+                        call = ("RL.SLIDING", "a", "10", "60", *options, "NOW", NOW_MS + after_ms, "MS")
+                        _, reply, after = raw.call_all([("SET", "a", value), call, ("GET", "a")])
+                        if isinstance(reply, hiredis.ReplyError):
+                            assert str(reply).startswith("WRONGTYPE ") and after == value
+                        else:
+                            assert_four(reply)
+                            assert is_a_state(after, state.SLIDING_KIND), f"{value!r} {call} left {after!r}"
 
 
 def test_a_forged_state_is_refused_untouched_or_is_in_range_and_answered(

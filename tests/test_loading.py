@@ -146,6 +146,45 @@ def test_a_taken_command_name_of_a_running_server_leaves_none_of_the_modules_com
         assert connection.call("PING") in (b"PONG", "PONG")
 
 
+#: What the module propagates its decisions with.
+PROPAGATED_WITH = ["SET"]
+#: What a `rename-command` line gives a command instead of its name.
+OTHER_NAMES = {"removed": "", "renamed": "ANOTHER-NAME"}
+
+
+@pytest.mark.parametrize("other_name", OTHER_NAMES.values(), ids=OTHER_NAMES)
+@pytest.mark.parametrize("command", PROPAGATED_WITH)
+def test_a_server_without_what_propagates_a_decision_refuses_the_module(
+    tmp_path: Path, command: str, other_name: str
+) -> None:
+    """Allowed calls would reach neither the AOF nor a replica there, and nobody would be told."""
+    renamed = ("--rename-command", command, other_name)
+    status, log = start_and_exit(tmp_path, server_executable(), *renamed, "--loadmodule", str(module_path()))
+    assert_refused_in_order(status, log)
+    assert re.search(rf"load refused: .*\b{command}\b", log), log
+
+
+@pytest.mark.parametrize("command", PROPAGATED_WITH)
+def test_a_running_server_without_what_propagates_refuses_it_too(
+    fresh_server: Callable[..., Server], command: str
+) -> None:
+    server = fresh_server({**ALLOW_MODULE_COMMAND, "rename-command": [command, ""]}, with_module=False)
+    with server.raw_connection() as connection:
+        assert isinstance(connection.call("MODULE", "LOAD", str(module_path())), hiredis.ReplyError)
+        assert re.search(rf"load refused: .*\b{command}\b", server.log), server.log
+        assert connection.call("COMMAND", "INFO", *COMMANDS) == [None] * len(COMMANDS)
+        assert b"rl" not in module_names(connection)
+    assert server.is_alive
+
+
+def test_a_server_without_commands_that_the_module_does_not_need_loads_it(fresh_server: Callable[..., Server]) -> None:
+    removed = [word for name in ("FLUSHALL", "KEYS", "GET", "DEL") for word in ("--rename-command", name, "")]
+    server = fresh_server({"appendonly": "yes", "rename-command": ["CONFIG", "", *removed]})
+    with server.raw_connection() as connection:
+        assert connection.call(*USE[0])[0] == 1
+        assert [command[:2] for command in server.aof_commands()][-1] == [b"SET", b"bucket"]
+
+
 @pytest.mark.parametrize("backtrace", [None, "1"], ids=["plain", "RUST_BACKTRACE=1"])
 def test_unload_and_reload_keep_every_state_and_decisions_go_on(
     fresh_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, backtrace: str | None

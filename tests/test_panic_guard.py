@@ -1,7 +1,7 @@
 """A panic inside a handler becomes an error reply: the server, its keys and its clients go on.
 
-With a build of its own, in which a call whose first word is `inject-panic` panics:
-`cargo build --features inject-panic`, as `make test` does.
+With a build of its own, in which a call whose first word is `inject-panic` panics, and RL.ALL over a key
+of that name: `cargo build --features inject-panic`, as `make test` does.
 """
 
 import sys
@@ -117,6 +117,39 @@ def test_a_panic_while_the_server_asks_for_the_keys_is_caught_too(
         assert isinstance(limited.call(*CALLS[command]), hiredis.ReplyError)
         assert limited.call("PING") in (b"PONG", "PONG")
     assert panicking.is_alive
+
+
+BUCKET, WINDOW = ("TOKENBUCKET", "10", "1"), ("SLIDING", "10", "60")
+#: How many rules: one, a few, and more than those that need no memory of their own.
+COUNTS = (1, 2, 5, 12)
+
+
+@pytest.mark.parametrize("cost", ["1", "11"], ids=["allowed", "denied"])
+@pytest.mark.parametrize("rule", [BUCKET, WINDOW], ids=["buckets", "windows"])
+@pytest.mark.parametrize("command", ["RL.ALL", "RL.ALL_RO"])
+def test_a_panic_over_any_key_of_all_leaves_one_error_and_the_connection_in_step(
+    panicking: Server, connection: RawConnection, command: str, rule: tuple[Word, ...], cost: str
+) -> None:
+    """It comes where the key's answer is computed. A reply that had begun would hold part of the answer,
+    and every reply after it would be taken for another command's."""
+    for count in COUNTS:
+        for position in range(count):
+            keys = [f"k{number}" for number in range(count)]
+            keys[position] = TRIGGER
+            for options in ((), ("MS",)):
+                call = (command, count, *keys, *(*rule, "COST", cost) * count, "NOW", NOW_MS, *options)
+                error, echo, pong = connection.call_all([call, ("ECHO", "its own"), ("PING",)])
+                assert_guarded(error)
+                assert (echo, pong) in ((b"its own", b"PONG"), (b"its own", "PONG")), f"key {position + 1} of {count}"
+    assert panicking.is_alive
+
+
+def test_a_panic_over_a_key_of_all_in_a_transaction_leaves_it_in_step(connection: RawConnection) -> None:
+    call = ("RL.ALL", "3", "a", "b", TRIGGER, *BUCKET * 3, "NOW", NOW_MS)
+    *_, replies, echo = connection.call_all([("MULTI",), GOOD, call, GOOD, ("EXEC",), ("ECHO", "its own")])
+    first, panic, second = replies
+    assert_guarded(panic)
+    assert (first[:2], second[:2], echo) == ([1, 9], [1, 8], b"its own")
 
 
 def test_the_module_can_be_taken_out_and_put_back_after_a_panic(panicking: Server, connection: RawConnection) -> None:

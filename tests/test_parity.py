@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from harness import parity
 from harness.connection import RawConnection
+from harness.model import SlidingWindow
 from harness.parity import Call, Trace
 from harness.tally import Tally
 
@@ -42,7 +43,7 @@ def edge_calls(algorithm: str, seconds: list[str]) -> st.SearchStrategy[Call]:
     amounts = st.sampled_from(["0", "1", "0.1", "2.5", "3", "5e-324", "9007199254740992", "9007199254740991"])
     times = st.one_of(
         st.sampled_from([0, 1, parity.TODAY_MS, parity.HIGHEST - 1, parity.HIGHEST]),
-        st.integers(0, 5000).map(lambda ms: parity.TODAY_MS + ms),
+        st.integers(-5000, 5000).map(lambda ms: parity.TODAY_MS + ms),
     )
     return st.builds(Call, st.just(algorithm), amounts, st.sampled_from(seconds), amounts, times)
 
@@ -58,6 +59,8 @@ EDGE_TRACES = st.one_of(
 def test_module_and_scripts_are_equal_at_the_ends_of_every_range(raw: RawConnection, tally: Tally, trace: Trace) -> None:
     mismatches = parity.compare(raw, [trace])
     assert not mismatches, f"{mismatches[0].what}\n{parity.replayable(trace)}"
+    difference = parity.model_mismatch(raw, trace)
+    assert difference is None, difference
     tally.add("parity", len(trace), "calls at the ends of the ranges equal")
 
 
@@ -88,15 +91,52 @@ def test_a_mismatch_is_shown_as_the_shortest_trace_that_has_it(raw: RawConnectio
     ]
 
 
-def test_only_after_a_denial_on_a_missing_key_and_a_step_back_of_a_window_may_the_two_differ(raw: RawConnection) -> None:
-    """Why `parity.compare` makes the script forget: this is the case, and it needs all of it."""
-    later, earlier = parity.TODAY_MS + 15_000, parity.TODAY_MS + 5_000
-    denied = Call("SLIDING", "1", "10", "2", later)
-    allowed = Call("SLIDING", "1", "10", "1", earlier)
-    again = Call("SLIDING", "1", "10", "0.5", later)
-    differing = [denied, allowed, again]
-    by_module = [raw.call(*call.module_words("m")) for call in differing]
-    by_script = [raw.call(*call.script_words("s")) for call in differing]
-    assert by_module[:2] == by_script[:2]
-    assert by_module[2] != by_script[2]
-    assert parity.compare(raw, [differing]) == [], "equal once the script has forgotten"
+#: A time at which windows of 1.5 ms are rounded so that it lies before the beginning of its own.
+BEFORE_ITS_WINDOW_MS = 1_751_662_800_018
+
+
+def test_what_is_carried_over_is_never_less_than_a_zero_without_a_sign(raw: RawConnection) -> None:
+    """Nothing times less than no time at all is a negative zero, which other bits stand for."""
+    assert SlidingWindow(10, 0.0015).elapsed(BEFORE_ITS_WINDOW_MS) < 0
+    trace = [
+        Call("SLIDING", "10", "1", "1", BEFORE_ITS_WINDOW_MS - 5000),
+        Call("SLIDING", "10", "0.0015", "11", BEFORE_ITS_WINDOW_MS),
+    ]
+    mismatches = parity.compare(raw, [trace])
+    assert not mismatches, mismatches[0].what
+
+
+LATER, EARLIER = parity.TODAY_MS + 15_000, parity.TODAY_MS + 5_000
+#: Traces in which the script shows what it stored at a denied call on a missing key, and the same traces
+#: without what makes the difference.
+DIFFERENCES: dict[str, tuple[Trace, Trace]] = {
+    "the capacity is raised": (
+        [Call("TOKENBUCKET", "1", "1", "2", EARLIER), Call("TOKENBUCKET", "10", "1", "2", EARLIER)],
+        [Call("TOKENBUCKET", "10", "1", "20", EARLIER), Call("TOKENBUCKET", "10", "1", "2", EARLIER)],
+    ),
+    "time goes back a window": (
+        [
+            Call("SLIDING", "1", "10", "2", LATER),
+            Call("SLIDING", "1", "10", "1", EARLIER),
+            Call("SLIDING", "1", "10", "0.5", LATER),
+        ],
+        [
+            Call("SLIDING", "1", "10", "2", LATER),
+            Call("SLIDING", "1", "10", "1", LATER),
+            Call("SLIDING", "1", "10", "0.5", LATER),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_after_a_denial_on_a_missing_key_two_steps_tell_the_two_apart(raw: RawConnection, name: str) -> None:
+    """Why `parity.compare` makes the script forget: these are the cases, and each needs all of it."""
+    differing, agreeing = DIFFERENCES[name]
+    for trace in (differing, agreeing):
+        raw.call("FLUSHALL")
+        by_module = [raw.call(*call.module_words("m")) for call in trace]
+        by_script = [raw.call(*call.script_words("s")) for call in trace]
+        assert (by_module == by_script) == (trace is agreeing)
+        assert any(parity.where_to_forget(trace)) == (trace is differing)
+        assert parity.compare(raw, [trace]) == [], "equal once the script has forgotten"

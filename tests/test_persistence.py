@@ -1,10 +1,11 @@
 """What reaches the AOF and replicas is the result, as plain SETs that any server can load."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from harness import state
+from harness.connection import Word
 from harness.model import KEPT, Model
 from harness.observed import AOF_CONFIG, ObservedServer
 from harness.replica import ReplicaStream
@@ -114,20 +115,63 @@ def test_a_denial_on_an_existing_key_adds_nothing_to_the_aof_or_the_replication_
     assert state.read_window(values["window"]).stored == (NOW_MS + 5200) // 2500
 
 
-def test_a_denied_bucket_on_a_missing_key_is_created_full_and_propagated(observed: ObservedServer) -> None:
-    observed.stream.commands()
-    call = ("RL.TOKENBUCKET", "fresh", "10", "1", "COST", "11", "NOW", str(NOW_MS))
-    before_ms = server_time_ms(observed)
-    assert observed.connection.call(*call)[0] == 0
-    assert_sets(observed.stream.commands(), [call], before_ms, server_time_ms(observed))
-    assert state.read_bucket(observed.connection.call("GET", "fresh")) == state.Bucket(10.0, NOW_MS)
+#: Denied on a missing key: more than there can ever be.
+DENIED_ON_MISSING: dict[str, tuple[Word, ...]] = {
+    "a bucket": ("RL.TOKENBUCKET", "fresh", "10", "1", "COST", "11"),
+    "a bucket that never refills": ("RL.TOKENBUCKET", "fresh", "10", "0", "COST", "11"),
+    "a bucket of nothing": ("RL.TOKENBUCKET", "fresh", "0", "0"),
+    "a window": ("RL.SLIDING", "fresh", "10", "60", "COST", "11"),
+    "a window of nothing": ("RL.SLIDING", "fresh", "0", "60"),
+    "one of RL.ALL": ("RL.ALL", "1", "fresh", "TOKENBUCKET", "10", "0", "COST", "11"),
+    "several of RL.ALL": (
+        *("RL.ALL", "3", "fresh", "fresh too", "fresh as well"),
+        *("TOKENBUCKET", "10", "0", "COST", "11", "SLIDING", "10", "60", "TOKENBUCKET", "10", "1"),
+    ),
+    "CL.THROTTLE": ("CL.THROTTLE", "fresh", "9", "10", "60", "11"),
+}
+FLOOD = 2_000
 
 
-def test_a_denied_window_on_a_missing_key_creates_and_propagates_nothing(observed: ObservedServer) -> None:
-    before = observed.traces("fresh")
-    assert observed.connection.call("RL.SLIDING", "fresh", "10", "60", "COST", "11", "NOW", NOW_MS)[0] == 0
-    assert observed.traces("fresh") == before
-    assert observed.connection.call("EXISTS", "fresh") == 0
+@pytest.fixture(scope="module")
+def _throttling() -> Iterator[ObservedServer]:
+    with ObservedServer(module_args=("cl-throttle", "yes")) as running:
+        yield running
+
+
+@pytest.fixture
+def throttling(_throttling: ObservedServer) -> ObservedServer:
+    """An observed server that has CL.THROTTLE too."""
+    _throttling.connection.call("FLUSHALL")
+    return _throttling
+
+
+def is_denied(reply: list) -> bool:
+    """CL.THROTTLE alone says first whether it limited."""
+    return reply[0] == (1 if len(reply) == 5 else 0)
+
+
+@pytest.mark.parametrize("in_ms", [False, True], ids=["in seconds", "in ms"])
+@pytest.mark.parametrize("name", DENIED_ON_MISSING)
+def test_a_denial_on_a_missing_key_creates_and_propagates_nothing(
+    throttling: ObservedServer, name: str, in_ms: bool
+) -> None:
+    call = DENIED_ON_MISSING[name]
+    options = () if call[0] == "CL.THROTTLE" else ("NOW", NOW_MS, *["MS"] * in_ms)
+    before = throttling.traces("fresh")
+    assert is_denied(throttling.connection.call(*call, *options))
+    assert throttling.traces("fresh") == before
+    assert throttling.connection.call("DBSIZE") == 0
+
+
+@pytest.mark.parametrize("name", DENIED_ON_MISSING)
+def test_a_flood_of_denials_with_new_keys_leaves_no_key_and_no_trace(throttling: ObservedServer, name: str) -> None:
+    """With the server's clock. The keys of RL.ALL are replaced too."""
+    call = DENIED_ON_MISSING[name]
+    calls = [[f"{word} {n}" if str(word).startswith("fresh") else word for word in call] for n in range(FLOOD)]
+    before = throttling.traces()
+    assert all(map(is_denied, throttling.connection.call_all(calls)))
+    assert throttling.traces() == before
+    assert before.key_count == 0
 
 
 def test_a_denial_moves_the_deadline_in_memory_as_an_allowed_call_does(observed: ObservedServer) -> None:

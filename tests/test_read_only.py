@@ -42,7 +42,7 @@ HELD: dict[str, tuple[str, bytes | None]] = {
     "a window to roll over": ("SLIDING", state.window_bytes(60.0, INDEX - 1, 2.0, 9.5)),
     "a window long gone": ("SLIDING", state.window_bytes(60.0, INDEX - 9, 2.0, 9.5)),
     "a window from the future": ("SLIDING", state.window_bytes(60.0, INDEX + 3, 2.0, 9.5)),
-    "a window of another length": ("SLIDING", state.window_bytes(7.0, INDEX, 2.0, 9.5)),
+    "a window of another length": ("SLIDING", state.window_bytes(120.0, INDEX // 2, 2.0, 3.0)),
 }
 RULES = {"TOKENBUCKET": ("TOKENBUCKET", "10", "1"), "SLIDING": ("SLIDING", "10", "60")}
 COSTS = ("0", "1", "10", "11")

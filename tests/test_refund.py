@@ -37,7 +37,10 @@ def window(prev: float, curr: float, stored: int = INDEX, window_s: float = WIND
     return state.window_bytes(window_s, stored, prev, curr)
 
 
-#: The call, the state before it, the amount, the state after it, what remains, and whether it changed anything.
+#: Seven in windows of another length, which begin at the same time.
+OTHER_LENGTH = window(4.0, 3.0, INDEX // 2, 2 * WINDOW_S)
+
+#: The call, the state before it, what is given back, the state after it, what remains, and whether it changed anything.
 REFUNDS: dict[str, tuple[tuple[Word, ...], bytes, str, bytes, int, bool]] = {
     "a bucket gets back what is given": (BUCKET, bucket(2.5), "3", bucket(5.5), 5, True),
     "a bucket is full at most": (BUCKET, bucket(8.0), "3", bucket(10.0), 10, True),
@@ -59,7 +62,43 @@ REFUNDS: dict[str, tuple[tuple[Word, ...], bytes, str, bytes, int, bool]] = {
     "a window is rolled over first": (SLIDING, window(9.0, 5.0, INDEX - 1), "2", window(3.0, 0.0), 7, True),
     "a window long gone": (SLIDING, window(9.0, 5.0, INDEX - 2), "2", window(0.0, 0.0), 10, False),
     "nothing to a window that is rolled over": (SLIDING, window(9.0, 5.0, INDEX - 1), "0", window(5.0, 0.0), 5, False),
-    "a window of another length": (SLIDING, window(9.0, 5.0, window_s=7.0), "2", window(0.0, 0.0), 10, False),
+    "a window of another length is carried over first": (SLIDING, OTHER_LENGTH, "2", window(5.0, 0.0), 5, True),
+    "nothing to a window that is carried over": (SLIDING, OTHER_LENGTH, "0", window(7.0, 0.0), 3, False),
+    "a window of another length long gone": (SLIDING, window(9.0, 5.0, window_s=7.0), "2", window(0.0, 0.0), 10, False),
+    "AT this window takes from its count alone": (SLIDING, window(4.0, 5.0), f"7 AT {TODAY_MS}", window(4.0, 0.0), 6, True),
+    "AT a time to come is AT now": (SLIDING, window(4.0, 5.0), f"2 AT {2**53}", window(4.0, 3.0), 3, True),
+    "AT the end of the window before": (SLIDING, window(4.0, 5.0), f"7 AT {TODAY_MS - 1}", window(0.0, 5.0), 5, True),
+    "AT its beginning": (SLIDING, window(4.0, 5.0), f"1 AT {TODAY_MS - 60_000}", window(3.0, 5.0), 2, True),
+    "AT what is not counted any more": (SLIDING, window(4.0, 5.0), f"7 AT {TODAY_MS - 60_001}", window(4.0, 5.0), 1, False),
+    "AT the beginning of time": (SLIDING, window(4.0, 5.0), "7 AT 0", window(4.0, 5.0), 1, False),
+    "AT the window before, rolled over first": (
+        SLIDING,
+        window(9.0, 5.0, INDEX - 1),
+        f"2 AT {TODAY_MS - 1}",
+        window(3.0, 0.0),
+        7,
+        True,
+    ),
+    "AT this window, rolled over first": (
+        SLIDING,
+        window(9.0, 5.0, INDEX - 1),
+        f"2 AT {TODAY_MS}",
+        window(5.0, 0.0),
+        5,
+        False,
+    ),
+    "AT the window before, carried over first": (SLIDING, OTHER_LENGTH, f"2 AT {TODAY_MS - 1}", window(5.0, 0.0), 5, True),
+    "AT this window, carried over first": (SLIDING, OTHER_LENGTH, f"2 AT {TODAY_MS}", window(7.0, 0.0), 3, False),
+    "AT a window from which the clock went back": (
+        SLIDING,
+        window(4.0, 5.0, INDEX + 1),
+        f"3 AT {TODAY_MS + 60_000}",
+        window(1.0, 5.0, INDEX + 1),
+        4,
+        True,
+    ),
+    "AT says nothing to a bucket": (BUCKET, bucket(2.5), "3 AT 0", bucket(5.5), 5, True),
+    "AT a time to come says nothing to a bucket": (BUCKET, bucket(2.5), f"3 AT {2**53}", bucket(5.5), 5, True),
 }
 
 
@@ -68,12 +107,13 @@ REFUNDS: dict[str, tuple[tuple[Word, ...], bytes, str, bytes, int, bool]] = {
 def test_a_refund_is_clamped_and_propagated_if_and_only_if_it_changed_something(
     observed: ObservedServer, name: str, ttl_ms: int
 ) -> None:
-    call, before, amount, after, remaining, is_change = REFUNDS[name]
+    call, before, given, after, remaining, is_change = REFUNDS[name]
     connection = observed.connection
     connection.call("SET", KEY, before, *(("PX", ttl_ms) if ttl_ms != NO_TTL else ()))
     observed.stream.commands()
     traces = observed.traces()
-    reply = connection.call(*call, "REFUND", amount, *NOW)
+    assert TODAY_MS % (2 * 60_000) == 0, "the windows of the table begin at that time"
+    reply = connection.call(*call, "REFUND", *given.split(), *NOW)
     assert (reply[0], reply[1], reply[3]) == (1, remaining, 0)
     assert connection.call("GET", KEY) == after
     propagated = observed.stream.commands()
@@ -88,14 +128,14 @@ def test_a_refund_is_clamped_and_propagated_if_and_only_if_it_changed_something(
         assert (now.aof_bytes, now.changes_since_save) == (traces.aof_bytes, traces.changes_since_save)
 
 
-@pytest.mark.parametrize("amount", ["0", "1", "10", "9007199254740992"])
+@pytest.mark.parametrize("given", ["0", "1", "10", "9007199254740992", f"3 AT {TODAY_MS}", "3 AT 0"])
 @pytest.mark.parametrize("in_ms", [False, True], ids=["in seconds", "in ms"])
 @pytest.mark.parametrize("call", [BUCKET, SLIDING], ids=["bucket", "window"])
 def test_a_refund_to_a_missing_key_reports_a_fresh_limiter_and_leaves_no_trace(
-    observed: ObservedServer, call: tuple[Word, ...], in_ms: bool, amount: str
+    observed: ObservedServer, call: tuple[Word, ...], in_ms: bool, given: str
 ) -> None:
     before = observed.traces(KEY)
-    reply = observed.connection.call(*call, "REFUND", amount, *NOW, *["MS"] * in_ms)
+    reply = observed.connection.call(*call, "REFUND", *given.split(), *NOW, *["MS"] * in_ms)
     now_s = TODAY_MS // 1000
     reset = 0 if in_ms else now_s if call is BUCKET else now_s + 60
     assert reply == [1, 10, reset, 0]
@@ -136,6 +176,41 @@ def test_a_refund_sets_the_ttl_that_every_call_sets(raw: RawConnection, call: tu
         assert abs(deadline_ms - now_ms - ttl_ms) <= parity.TTL_TOLERANCE_MS
 
 
+#: In the window before, at its end; in this one, at its end; right after.
+TAKEN_MS, COUNTED_MS, SETTLED_MS, TRIED_MS = (TODAY_MS + after_ms for after_ms in (59_000, 119_000, 119_001, 119_002))
+
+
+@pytest.mark.parametrize(
+    ("at", "is_allowed"),
+    [(("AT", TAKEN_MS), 0), ((), 1), (("AT", SETTLED_MS), 1)],
+    ids=["AT its time", "without AT", "AT the time of the refund"],
+)
+def test_a_late_refund_gives_back_no_more_than_the_cost_still_counts(
+    raw: RawConnection, at: tuple[Word, ...], is_allowed: int
+) -> None:
+    """A cost of the window before counts a sixtieth of itself by then. Without AT it is credited in full."""
+    assert raw.call(*SLIDING, "COST", "10", "NOW", TAKEN_MS)[0] == 1
+    assert raw.call(*SLIDING, "COST", "9", "NOW", COUNTED_MS)[0] == 1
+    assert raw.call(*SLIDING, "REFUND", "10", *at, "NOW", SETTLED_MS)[0] == 1
+    assert raw.call(*SLIDING, "COST", "9", "NOW", TRIED_MS)[0] == is_allowed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("REFUND", "3", "AT", TODAY_MS - 1, "NOW", TODAY_MS),
+        ("refund", "3", "NOW", TODAY_MS, "aT", TODAY_MS - 1),
+        ("NOW", TODAY_MS, "AT", TODAY_MS - 1, "REFUND", "3"),
+        ("AT", TODAY_MS - 1, "MS", "NOW", TODAY_MS, "REFUND", "3"),
+    ],
+    ids=lambda words: " ".join(map(str, words[::2])),
+)
+def test_at_may_appear_anywhere_among_the_options(raw: RawConnection, words: tuple[Word, ...]) -> None:
+    raw.call("SET", KEY, window(4.0, 5.0))
+    assert raw.call(*SLIDING, *words)[:2] == [1, 4]
+    assert raw.call("GET", KEY) == window(1.0, 5.0)
+
+
 # In RL.ALL
 
 ALL_OF_TWO = ("RL.ALL", "2", KEY, OTHER_KEY)
@@ -173,6 +248,21 @@ def test_a_refund_in_all_always_allows_but_leaves_no_trace_where_another_rule_de
     assert observed.traces(KEY, OTHER_KEY) == before
 
 
+def test_each_refund_in_all_has_a_time_of_its_own(observed: ObservedServer) -> None:
+    connection = observed.connection
+    keys = (b"a", b"b", b"c", b"d")
+    for key in keys:
+        connection.call("SET", key, HELD["window"])
+    observed.stream.commands()
+    ats = (("AT", TODAY_MS), ("AT", TODAY_MS - 1), ("AT", TODAY_MS - 60_001), ())
+    rules = [word for at in ats for word in (*GIVE_3["window"], *at)]
+    reply = connection.call("RL.ALL", len(keys), *keys, *rules, *NOW)
+    assert [reply[0], *(four[1] for four in reply[1:])] == [1, 4, 4, 1, 4]
+    left = [window(4.0, 2.0), window(1.0, 5.0), window(4.0, 5.0), window(4.0, 2.0)]
+    assert connection.call("MGET", *keys) == left
+    assert [command[1] for command in observed.stream.commands()] == [b"a", b"b", b"d"]
+
+
 def test_refunds_of_all_propagate_those_that_changed_something(observed: ObservedServer) -> None:
     connection = observed.connection
     connection.call("MSET", b"full", bucket(10.0), b"taken", bucket(1.0), b"empty", window(0.0, 0.0), b"used", window(0.0, 2.0))
@@ -192,26 +282,34 @@ def test_refunds_of_all_propagate_those_that_changed_something(observed: Observe
 
 
 def words_of(rng: random.Random, key: str, call: Call) -> list[Word]:
-    """The call, every other time as a refund and now and then in ms."""
+    """The call, every other time as a refund, of which half say when it was taken, and now and then in ms."""
     words = call.module_words(key)
     if rng.random() < 0.5:
         words[words.index("COST")] = "REFUND"
+        if rng.random() < 0.5:
+            words += ["AT", at_ms(rng, call)]
     return words + ["MS"] * (rng.random() < 0.2)
 
 
+def at_ms(rng: random.Random, call: Call) -> int:
+    """A time of the last three windows, or one to come."""
+    window_ms = float(call.second) * 1000 if call.is_sliding else 1000.0
+    kind = rng.random()
+    if kind < 0.1:
+        return rng.choice([0, min(call.now_ms + 1, parity.HIGHEST), parity.HIGHEST])
+    return max(0, call.now_ms - int(min(window_ms, 1e15) * rng.choice([0, 1, rng.random(), 3 * rng.random()])))
+
+
 def is_propagated(limiters: Model, words: list[Word]) -> bool:
-    """Section 5, by the model's state before the call."""
-    name, key, first, second, keyword, amount, _, now_ms = words[:8]
+    """What is taken, and each refund that changes something, by the model's state before the call."""
+    name, key, first, second, keyword, amount, _, now_ms, *rest = words
     rule = model.ALGORITHMS[str(name).removeprefix("RL.")](float(first), float(second))
     held = limiters.limiters.get(str(key).encode())
-    decision = rule.decide(held, model.Request(float(amount), keyword == "REFUND"), int(now_ms))
+    at = rest[1] if rest[:1] == ["AT"] else None
+    decision = rule.decide(held, model.Request(float(amount), keyword == "REFUND", at), int(now_ms))
     if keyword == "REFUND":
         return held is not None and decision.state != rule.as_of(held, int(now_ms))
-    return decision.allowed or (held is None and decision.state is not None)
-
-
-def bytes_of(held: state.Bucket | state.Window) -> bytes:
-    return state.bucket_bytes(*held) if isinstance(held, state.Bucket) else state.window_bytes(*held)
+    return decision.allowed
 
 
 def test_random_traces_of_taking_and_giving_back_are_answered_stored_and_propagated_as_the_model_says(
@@ -229,21 +327,17 @@ def test_random_traces_of_taking_and_giving_back_are_answered_stored_and_propaga
         stream = []
         for words, reply in zip(calls, replies):
             will_propagate = is_propagated(limiters, words)
-            try:
-                expected = limiters.call(*map(str, words))
-            except model.BeyondTheModel:
-                expected = reply
-            if expected[:3] != reply[:3] or "MS" not in words:
-                assert reply == expected, f"{words}: {reply}, model {expected}"
+            expected = limiters.call(*map(str, words))
+            assert reply == expected, f"{words}: {reply}, model {expected}"
             key = str(words[1]).encode()
             if will_propagate:
                 has_ttl = limiters.ttl_s not in (None, KEPT)
-                stream.append([b"SET", key, bytes_of(limiters.limiters[key]), *[b"PXAT"] * has_ttl])
+                stream.append([b"SET", key, state.bytes_of(limiters.limiters[key]), *[b"PXAT"] * has_ttl])
             refunds += words[4] == "REFUND"
         assert [command[:4] for command in observed.stream.commands()] == stream
         keys = sorted(limiters.limiters)
         held = observed.connection.call("MGET", *keys)
-        assert held == [bytes_of(limiters.limiters[key]) for key in keys]
+        assert held == [state.bytes_of(limiters.limiters[key]) for key in keys]
         propagated += len(stream)
     assert propagated and refunds
     tally.add("refunds", refunds, "refunds among", seed=seed)

@@ -1,5 +1,7 @@
 """A cluster of one's own on 127.0.0.1: three masters, and a replica of each."""
 
+from collections.abc import Callable, Iterator
+
 from redis.cluster import ClusterNode, RedisCluster
 
 from .connection import RawConnection, Word
@@ -11,6 +13,9 @@ SLOTS = 16_384
 # Longer than a busy machine keeps a node from answering; a failover takes about twice as long.
 NODE_TIMEOUT_MS = 3_000
 TIMEOUT_S = 60.0
+MIGRATE_TIMEOUT_MS = 10_000
+KEYS_AT_ONCE = 4
+MANY_KEYS = 10_000
 CONFIG = {
     **ReplicaStream.CONFIG,
     "cluster-enabled": "yes",
@@ -27,8 +32,8 @@ CONFIG = {
 class Node(Server):
     """A server of the cluster, with a connection that stays open while it runs."""
 
-    def __init__(self) -> None:
-        super().__init__(CONFIG)
+    def __init__(self, *, with_module: bool = True) -> None:
+        super().__init__(CONFIG, with_module=with_module)
         self._connection: RawConnection | None = None
 
     def call(self, *words: Word) -> object:
@@ -73,6 +78,57 @@ class Node(Server):
             if first <= slot <= last:
                 return port
         return 0
+
+
+def begin_to_move(slot: int, source: Node, target: Node) -> None:
+    target.ok("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+    source.ok("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
+
+
+def move_keys(source: Node, target: Node, *keys: Word) -> None:
+    reply = source.call("MIGRATE", HOST, target.port, "", 0, MIGRATE_TIMEOUT_MS, "KEYS", *keys)
+    assert reply in (b"OK", b"NOKEY"), reply
+
+
+def _move_by_keys(slot: int, source: Node, target: Node) -> Iterator[None]:
+    begin_to_move(slot, source, target)
+    yield
+    keys = sorted(source.call("CLUSTER", "GETKEYSINSLOT", slot, MANY_KEYS))
+    assert keys
+    # Pairs of keys that follow one another stay together: a call on two that are torn apart would be told
+    # to try again.
+    for first in range(0, len(keys), KEYS_AT_ONCE):
+        move_keys(source, target, *keys[first : first + KEYS_AT_ONCE])
+        yield
+    assert source.call("CLUSTER", "COUNTKEYSINSLOT", slot) == 0
+    for node in (target, source):
+        node.ok("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+
+
+def _move_from_the_source(slot: int, source: Node, target: Node) -> Iterator[None]:
+    source.ok("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target.id)
+    yield
+
+
+def _move_to_the_target(slot: int, source: Node, target: Node) -> Iterator[None]:
+    task = target.call("CLUSTER", "MIGRATION", "IMPORT", slot, slot)
+    assert isinstance(task, bytes), task
+    yield
+
+
+#: Every way to move a slot that any server has, by the subcommand of CLUSTER that it takes. Each yields
+#: after each of its steps; `Cluster.wait_until_moved` tells when it is over.
+WAYS_TO_MOVE: dict[str, Callable[[int, Node, Node], Iterator[None]]] = {
+    "SETSLOT": _move_by_keys,
+    # Valkey 9.0
+    "MIGRATESLOTS": _move_from_the_source,
+    # Redis 8.4
+    "MIGRATION": _move_to_the_target,
+}
+
+
+def has_way(node: Node, way: str) -> bool:
+    return node.call("COMMAND", "INFO", f"CLUSTER|{way}") != [None]
 
 
 class Cluster:
@@ -159,13 +215,12 @@ class Cluster:
         (replica,) = [node for node in self.nodes if node.is_replica_of(master)]
         return replica
 
-    def begin_to_move(self, slot: int, source: Node, target: Node) -> None:
-        target.ok("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
-        source.ok("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
-
     def end_moving(self, slot: int, source: Node, target: Node) -> None:
         for node in (target, source):
             node.ok("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+        self.wait_until_moved(slot, target)
+
+    def wait_until_moved(self, slot: int, target: Node) -> None:
         wait_until(lambda: all(node.knows_as_owner(slot) == target.port for node in self.nodes), TIMEOUT_S, "all know")
 
     def client(self) -> RedisCluster:

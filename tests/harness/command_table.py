@@ -18,3 +18,11 @@ def command_docs(raw: RawConnection, command: str) -> dict:
     ((name, docs),) = pairs(raw.call("COMMAND", "DOCS", command)).items()
     assert name.decode().upper() == command
     return pairs(docs)
+
+
+def flattened(arguments: list[list]) -> list[dict]:
+    """The arguments of a command's docs, with those inside a one-of or a block."""
+    result = []
+    for argument in map(pairs, arguments):
+        result += [argument, *flattened(argument.get(b"arguments", []))]
+    return result

@@ -1,4 +1,4 @@
-"""The design's arithmetic (sections 2, 3, 4 and 6) in plain Python.
+"""The arithmetic of the commands in plain Python.
 
 Written from the design alone and made to be evidently right, not fast: it never looks at the module.
 A Python float is an IEEE double as in the module and in Lua; the operations stand in the design's
@@ -14,7 +14,7 @@ A `Model` answers calls as the commands do. NOW has to be given: a model has no 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .state import Bucket, Window
 
@@ -27,8 +27,17 @@ MOST_WINDOWS = 5_000
 State = Bucket | Window | None
 
 
-class BeyondTheModel(Exception):
-    """A retry time that the model would have to search for too long."""
+class AtLeast:
+    """A retry time that only has to be sufficient: equal to every number from `least` on."""
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int) and other >= self.least
+
+    def __repr__(self) -> str:
+        return f"AtLeast({self.least})"
 
 
 class Kept:
@@ -43,10 +52,11 @@ KEPT = Kept()
 
 @dataclass(frozen=True)
 class Request:
-    """What a call wants: to take `amount`, or to give it back."""
+    """What a call wants: to take `amount`, or to give it back, to the counter of `at_ms` if that is said."""
 
     amount: float = 1.0
     is_refund: bool = False
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,7 @@ def smallest(is_so: Callable[[int], bool], low: int, high: int) -> int | None:
 
 @dataclass(frozen=True)
 class TokenBucket:
-    """Section 2."""
+    """A bucket of `capacity` tokens."""
 
     capacity: float
     refill_rate: float
@@ -120,7 +130,9 @@ class TokenBucket:
             tokens = min(self.capacity, tokens + request.amount)
         elif allowed:
             tokens = tokens - request.amount
-        left = None if request.is_refund and state is None else Bucket(tokens, now_ms)
+        # A full bucket and no key answer alike, so neither a refund nor a denial creates one.
+        is_created = allowed and not request.is_refund
+        left = Bucket(tokens, now_ms) if state is not None or is_created else None
         return Decision(allowed, left, [int(allowed), whole(tokens), self._reset_at(tokens, now_ms), retry_after])
 
     def preview(self, state: Bucket | None, request: Request, now_ms: int) -> list[int]:
@@ -146,7 +158,7 @@ class TokenBucket:
         return int(min(ceil(self.capacity / self.refill_rate) + 60, LONGEST_TTL_S))
 
     def retry_after_ms(self, state: Bucket | None, request: Request, now_ms: int) -> int:
-        """Section 4: the more time has passed, the more tokens are there, so a bisection finds it."""
+        """The more time has passed, the more tokens are there, so a bisection finds it."""
         if self.allows(state, request, now_ms):
             return 0
         if request.amount > self.capacity or self.refill_rate == 0:
@@ -168,7 +180,7 @@ class TokenBucket:
 
 @dataclass(frozen=True)
 class SlidingWindow:
-    """Section 3."""
+    """A window of `window_s` seconds and the one before it."""
 
     limit: float
     window_s: float
@@ -181,18 +193,23 @@ class SlidingWindow:
 
     def rolled_over(self, state: Window | None, now_ms: int) -> Window:
         index = self.index(now_ms)
-        if state is None or state.window_s != self.window_s:
+        if state is None:
             return Window(self.window_s, index, 0.0, 0.0)
+        if state.window_s != self.window_s:
+            carried = SlidingWindow(self.limit, state.window_s).estimate(state, now_ms)
+            # max() keeps the first of two equal numbers, so that a zero is never a negative one.
+            curr = max(0.0, carried * (self.elapsed(now_ms) / self.window_s))
+            return Window(self.window_s, index, max(0.0, carried), curr)
         if state.stored < index:
             return Window(self.window_s, index, state.curr if state.stored == index - 1 else 0.0, 0.0)
         return state
 
-    def _elapsed(self, now_ms: int) -> float:
+    def elapsed(self, now_ms: int) -> float:
         return float(now_ms) / 1000 - float(self.index(now_ms)) * self.window_s
 
     def estimate(self, state: Window | None, now_ms: int) -> float:
         rolled = self.rolled_over(state, now_ms)
-        weight = 1 - self._elapsed(now_ms) / self.window_s
+        weight = 1 - self.elapsed(now_ms) / self.window_s
         return rolled.prev * weight + rolled.curr
 
     def allows(self, state: Window | None, request: Request, now_ms: int) -> bool:
@@ -203,22 +220,29 @@ class SlidingWindow:
         estimate = self.estimate(state, now_ms)
         reset_at = self._reset_at(now_ms)
         if request.is_refund:
-            left = self._given_back(rolled, request.amount)
+            left = self._given_back(rolled, request, now_ms)
             remaining = whole(self.limit - self.estimate(left, now_ms))
             return Decision(True, left if state is not None else None, [1, remaining, reset_at, 0])
         if not self.allows(state, request, now_ms):
-            # Zero counters and no key answer alike, so a denial creates none (section 5).
+            # Zero counters and no key answer alike, so a denial creates none.
             left = rolled if state is not None else None
             return Decision(False, left, [0, whole(self.limit - estimate), reset_at, self._retry_after(now_ms)])
         left = rolled._replace(curr=rolled.curr + request.amount)
         return Decision(True, left, [1, whole(self.limit - (estimate + request.amount)), reset_at, 0])
 
-    @staticmethod
-    def _given_back(state: Window, amount: float) -> Window:
-        """`curr` first, then `prev`, never below 0."""
-        curr = max(0.0, state.curr - amount)
-        beyond_curr = max(0.0, amount - state.curr)
-        return state._replace(curr=curr, prev=max(0.0, state.prev - beyond_curr))
+    def _given_back(self, state: Window, request: Request, now_ms: int) -> Window:
+        """Never below 0: from the counter of the time that is said, or else `curr` first, then `prev`."""
+        amount = request.amount
+        curr, prev = max(0.0, state.curr - amount), max(0.0, state.prev - amount)
+        if request.at_ms is None:
+            beyond_curr = max(0.0, amount - state.curr)
+            return state._replace(curr=curr, prev=max(0.0, state.prev - beyond_curr))
+        index = self.index(min(request.at_ms, now_ms))
+        if index == state.stored:
+            return state._replace(curr=curr)
+        if index == state.stored - 1:
+            return state._replace(prev=prev)
+        return state
 
     def preview(self, state: Window | None, request: Request, now_ms: int) -> list[int]:
         allowed = self.allows(state, request, now_ms)
@@ -226,7 +250,7 @@ class SlidingWindow:
         return [int(allowed), remaining, self._reset_at(now_ms), 0 if allowed else self._retry_after(now_ms)]
 
     def _retry_after(self, now_ms: int) -> int:
-        return reported(ceil(self.window_s - self._elapsed(now_ms)))
+        return reported(ceil(self.window_s - self.elapsed(now_ms)))
 
     def _reset_at(self, now_ms: int) -> int:
         window_start = float(self.index(now_ms)) * self.window_s
@@ -239,14 +263,21 @@ class SlidingWindow:
         """The first millisecond, `from_ms` or later, that lies in a window after number `index`."""
         return smallest(lambda t: self.index(t) > index, from_ms, from_ms + LATEST_TIME)
 
-    def retry_after_ms(self, state: Window | None, request: Request, now_ms: int) -> int:
-        """Section 4. Within one window nothing but the weight changes, and it only falls: a call denied
-        at the window's last millisecond is denied in all of it, and otherwise a bisection finds the
-        first that is allowed. So the windows are looked at one after another."""
+    def retry_after_ms(self, state: Window | None, request: Request, now_ms: int) -> int | AtLeast:
+        """Within one window nothing but the weight changes, and it only falls: a call denied at the
+        window's last millisecond is denied in all of it, and otherwise a bisection finds the first that
+        is allowed. So the windows are looked at one after another."""
         if self.allows(state, request, now_ms):
             return 0
         if 0.0 + request.amount > self.limit:
             return NEVER
+        if state is not None and state.window_s != self.window_s:
+            # Two lengths decide, so nothing falls steadily.
+            return AtLeast(1)
+        wait = self._first_allowed(state, request, now_ms)
+        return wait if self.is_retry_exact(state, now_ms) or isinstance(wait, AtLeast) else AtLeast(wait)
+
+    def _first_allowed(self, state: Window | None, request: Request, now_ms: int) -> int | AtLeast:
         first = now_ms + 1
         for _ in range(MOST_WINDOWS):
             next_window = self._first_ms_after(self.index(first), first)
@@ -257,14 +288,18 @@ class SlidingWindow:
             if next_window is None:
                 return LATEST_TIME
             first = next_window
-        raise BeyondTheModel(f"more than {MOST_WINDOWS} windows from {now_ms} ms to the stored one")
+        # The clock went back too many windows to look at each.
+        return AtLeast(min(first - now_ms, LATEST_TIME))
 
     def is_retry_exact(self, state: Window | None, now_ms: int) -> bool:
-        """Whether section 4 demands the smallest retry time of this state, as the model gives it, or
-        one that is sufficient will do."""
+        """Whether the retry time of this state has to be the smallest, or one that is sufficient will do."""
+        if state is None:
+            return True
+        if state.window_s != self.window_s:
+            return False
         # Rounding moves the edge of some windows of a few milliseconds, so that they are not alike.
         are_alike = (self.window_s * 1000).is_integer() and self.window_s >= 0.1
-        return are_alike or self.rolled_over(state, now_ms).stored <= self.index(now_ms)
+        return state.stored <= self.index(now_ms) or (are_alike and state.prev <= self.limit)
 
     def reset_after_ms(self, state: Window | None, now_ms: int) -> int:
         rolled = self.rolled_over(state, now_ms)
@@ -334,35 +369,34 @@ class Model:
             self.ttl_s = rule.ttl_s()
 
 
-def _decision_reply(rule: Rule, decision: Decision, request: Request, now_ms: int, in_ms: bool) -> list[int]:
+def _decision_reply(rule: Rule, decision: Decision, request: Request, now_ms: int, in_ms: bool) -> list[int | AtLeast]:
     if not in_ms:
         return decision.reply
     retry_after_ms = 0 if decision.allowed else rule.retry_after_ms(decision.state, request, now_ms)
     return [*decision.reply[:2], rule.reset_after_ms(decision.state, now_ms), retry_after_ms]
 
 
-def _preview_reply(rule: Rule, state: State, request: Request, now_ms: int, in_ms: bool) -> list[int]:
+def _preview_reply(rule: Rule, state: State, request: Request, now_ms: int, in_ms: bool) -> list[int | AtLeast]:
     reply = rule.preview(state, request, now_ms)
     if not in_ms:
         return reply
-    # The reset is that of now (section 6), so of the state as of now, as `reset_at` is; the retry time
-    # starts from the state that is left behind (section 4), which here is the stored one.
-    return [
-        *reply[:2],
-        rule.reset_after_ms(rule.as_of(state, now_ms), now_ms),
-        rule.retry_after_ms(state, request, now_ms),
-    ]
+    # Both times start from the state that is left behind, which here is the stored one.
+    reset_after_ms = rule.reset_after_ms(state, now_ms)
+    return [*reply[:2], reset_after_ms, rule.retry_after_ms(state, request, now_ms)]
 
 
 def _read_rule(words: list[str], only_rule: bool = False) -> tuple[Rule, Request, list[str]]:
-    """The rule that stands first, and what follows it. In a command with one key (`only_rule`) its COST
-    or REFUND may stand after NOW and MS."""
+    """The rule that stands first, and what follows it. In a command with one key (`only_rule`) its COST,
+    REFUND and AT may stand after NOW and MS."""
     rule = ALGORITHMS[words[0].upper()](float(words[1]), float(words[2]))
     request, rest, words = Request(), [], words[3:]
     while words:
         keyword = words[0].upper()
         if keyword in ("COST", "REFUND"):
-            request, words = Request(float(words[1]), keyword == "REFUND"), words[2:]
+            is_refund = keyword == "REFUND"
+            request, words = replace(request, amount=float(words[1]), is_refund=is_refund), words[2:]
+        elif keyword == "AT":
+            request, words = replace(request, at_ms=int(words[1])), words[2:]
         elif not only_rule:
             break
         else:

@@ -4,11 +4,10 @@ import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from . import scripts, state
 from .connection import RawConnection, Word
-from .model import Model
+from .model import Model, SlidingWindow
 
 TODAY_MS = 1_751_662_800_000
 HIGHEST = 2**53
@@ -41,6 +40,9 @@ class Call:
     def is_sliding(self) -> bool:
         return self.algorithm == "SLIDING"
 
+    def window_index(self) -> int:
+        return SlidingWindow(float(self.first), float(self.second)).index(self.now_ms)
+
     def module_words(self, key: str) -> list[Word]:
         return [f"RL.{self.algorithm}", key, self.first, self.second, "COST", self.cost, "NOW", str(self.now_ms)]
 
@@ -58,6 +60,10 @@ class Call:
     def script_words(self, key: str) -> list[Word]:
         keys = self.script_keys(key)
         return ["EVALSHA", self.script().sha1, len(keys), *keys, *self.script_arguments()]
+
+    def state_words(self, key: str) -> list[Word]:
+        """Asks for what the script stored."""
+        return ["MGET", *self.script_keys(key)] if self.is_sliding else ["HMGET", key, "tokens", "last_refill_ms"]
 
 
 Trace = list[Call]
@@ -157,20 +163,32 @@ class Mismatch:
 
 
 def leaves_no_key(trace: Trace) -> list[bool]:
-    """For each call: whether the module has no key after it. A sliding call that is denied on a missing
-    key creates none (design section 5); everything else does."""
+    """For each call: whether the module has no key after it. A call that is denied on a missing key
+    creates none, and everything else does."""
     is_missing = True
     result = []
     for call in trace:
-        # A missing key estimates 0.
-        is_denied = 0.0 + float(call.cost) > float(call.first)
-        is_missing = is_missing and call.is_sliding and is_denied
+        # A missing bucket holds its capacity, a missing window counts 0.
+        is_missing = is_missing and float(call.cost) > float(call.first)
         result.append(is_missing)
     return result
 
 
-def goes_back(trace: Trace) -> bool:
-    return any(later.now_ms < earlier.now_ms for earlier, later in pairwise(trace))
+def where_to_forget(trace: Trace) -> list[bool]:
+    """For each call: whether the script has to forget what it stored, before the next call.
+
+    After a denial on a missing key the module has nothing, and the script has a full bucket or counters of
+    zero. These answer alike until the capacity is raised, or until time goes back to an earlier window.
+    There, and only there, the two may differ."""
+    pairs = zip(trace, trace[1:], leaves_no_key(trace))
+    return [no_key and tells_them_apart(call, next_call) for call, next_call, no_key in pairs] + [False]
+
+
+def tells_them_apart(call: Call, next_call: Call) -> bool:
+    """Whether `next_call` tells what the script stored at the denied `call` from a missing key."""
+    if call.is_sliding:
+        return call.second == next_call.second and next_call.window_index() < call.window_index()
+    return float(next_call.first) > float(call.first)
 
 
 ScriptWords = Callable[[Call, str], list[Word]]
@@ -184,46 +202,38 @@ def compare(
     commands: list[Sequence[Word]] = [("FLUSHALL",)]
     for number, trace in enumerate(traces):
         module_key, script_key = f"m{number}", f"s{number}"
-        forgets = goes_back(trace)
-        for call, no_key in zip(trace, leaves_no_key(trace)):
+        for call, forgets in zip(trace, where_to_forget(trace)):
             commands.append(call.module_words(module_key))
             commands.append(script_words(call, script_key))
             commands.append(("PTTL", module_key))
             commands.append(("PTTL", call.script_keys(script_key)[-1]))
-            # Where the module has created nothing, the script remembers the index of the denied call.
-            # That shows only if time then goes back a window: the one place where the two may differ
-            # (design section 5). There, and only there, the script is made to forget.
-            if no_key and forgets:
+            if forgets:
                 commands.append(("DEL", *call.script_keys(script_key)))
-        last = trace[-1]
         commands.append(("GET", module_key))
-        if last.is_sliding:
-            commands.append(("MGET", *last.script_keys(script_key)))
-        else:
-            commands.append(("HMGET", script_key, "tokens", "last_refill_ms"))
+        commands.append(trace[-1].state_words(script_key))
 
     replies = iter(connection.call_all(commands))
     next(replies)
     mismatches = []
     for trace in traces:
-        forgets = goes_back(trace)
         found = None
-        for position, (call, no_key) in enumerate(zip(trace, leaves_no_key(trace))):
+        for position, (no_key, forgets) in enumerate(zip(leaves_no_key(trace), where_to_forget(trace))):
             by_module, by_script, module_ttl, script_ttl = (next(replies) for _ in range(4))
-            if no_key and forgets:
+            if forgets:
                 next(replies)
             if found:
                 continue
             if by_module != by_script or not isinstance(by_module, list):
                 found = Mismatch(trace, position, f"module {by_module!r}, script {by_script!r}")
             elif no_key and module_ttl != NO_KEY:
-                found = Mismatch(trace, position, f"a denied sliding call created a key (PTTL {module_ttl})")
+                found = Mismatch(trace, position, f"a denied call created a key (PTTL {module_ttl})")
             elif not no_key and not _ttls_agree(module_ttl, script_ttl):
                 found = Mismatch(trace, position, f"PTTL: module {module_ttl}, script {script_ttl}")
         module_state, script_state = next(replies), next(replies)
         if not found and not leaves_no_key(trace)[-1]:
-            if (mine := _module_state(trace[-1], module_state)) != (its := _script_state(trace[-1], script_state)):
-                found = Mismatch(trace, len(trace) - 1, f"state: module {mine}, script {its}")
+            its = _script_state(trace[-1], script_state)
+            if module_state != its:
+                found = Mismatch(trace, len(trace) - 1, f"state: module {module_state!r}, script {its!r}")
         if found:
             mismatches.append(found)
     return mismatches
@@ -236,36 +246,35 @@ def _ttls_agree(module_ttl: object, script_ttl: object) -> bool:
     return abs(module_ttl - script_ttl) <= TTL_TOLERANCE_MS
 
 
-def _module_state(call: Call, value: bytes) -> tuple:
-    return state.read_window(value) if call.is_sliding else state.read_bucket(value)
-
-
-def _script_state(call: Call, values: list[bytes]) -> tuple:
+def _script_state(call: Call, values: list[bytes]) -> bytes:
+    """What the script stored, as the bytes that the module would store for it."""
     if not call.is_sliding:
         tokens, last_ms = values
-        return state.Bucket(float(tokens), int(last_ms))
+        return state.bucket_bytes(float(tokens), int(last_ms))
     current, previous, (index, window_s) = values[0], values[1], values[2].split()
-    return state.Window(float(window_s), int(float(index)), float(previous), float(current))
+    return state.window_bytes(float(window_s), int(float(index)), float(previous), float(current))
 
 
 def model_mismatch(connection: RawConnection, trace: Trace) -> str | None:
     """As `compare`, with the Python model instead of the module, for one trace."""
     model = Model()
     commands: list[Sequence[Word]] = [("FLUSHALL",)]
-    no_keys = leaves_no_key(trace)
-    for call, no_key in zip(trace, no_keys):
+    for call, forgets in zip(trace, where_to_forget(trace)):
         commands.append(call.script_words("s"))
-        if no_key and goes_back(trace):
+        commands.append(call.state_words("s"))
+        if forgets:
             commands.append(("DEL", *call.script_keys("s")))
     replies = iter(connection.call_all(commands))
     next(replies)
-    for position, (call, no_key) in enumerate(zip(trace, no_keys)):
-        by_script = next(replies)
-        if no_key and goes_back(trace):
+    for position, (call, no_key, forgets) in enumerate(zip(trace, leaves_no_key(trace), where_to_forget(trace))):
+        by_script, script_state = next(replies), _script_state(call, next(replies))
+        if forgets:
             next(replies)
         by_model = model.call(*call.module_words("k"))
-        if by_model != by_script or no_key != (b"k" not in model.limiters):
-            return f"call {position}: model {by_model}, script {by_script}\n{replayable(trace[: position + 1])}"
+        held = model.limiters.get(b"k")
+        if by_model != by_script or (held is None) != no_key or (held and state.bytes_of(held) != script_state):
+            shown = f"model {by_model} {held}, script {by_script} {script_state!r}"
+            return f"call {position}: {shown}\n{replayable(trace[: position + 1])}"
     return None
 
 
@@ -299,13 +308,12 @@ def minimised(trace: Trace, fails: Callable[[Trace], bool]) -> Trace:
 
 def replayable(trace: Trace) -> str:
     """The trace as commands for a shell, for an empty server with the module."""
-    forgets = goes_back(trace)
     lines = ["redis-cli FLUSHALL"]
-    for call, no_key in zip(trace, leaves_no_key(trace)):
+    for call, forgets in zip(trace, where_to_forget(trace)):
         script = call.script().path.relative_to(scripts.FOLDER.parent)
         lines.append(" ".join(map(str, ["redis-cli", *call.module_words("m")])))
         lines.append(" ".join(map(str, ["redis-cli", "--eval", script, *call.script_keys("s"), ",", *call.script_arguments()])))
-        if no_key and forgets:
+        if forgets:
             lines.append(" ".join(["redis-cli", "DEL", *call.script_keys("s")]))
     return "\n".join(lines)
 

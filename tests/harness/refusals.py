@@ -47,6 +47,7 @@ ARGUMENTS: dict[str, tuple[list[bytes], tuple[str, ...]]] = {
     "window": (NOT_DECIMAL + WINDOW_OUT_OF_RANGE, WINDOW_BOUNDS),
     "COST": (NOT_DECIMAL + TOO_LARGE, AMOUNT_BOUNDS),
     "REFUND": (NOT_DECIMAL + TOO_LARGE, AMOUNT_BOUNDS),
+    "AT": (NOT_DECIMAL + TOO_LARGE + NOT_AN_INTEGER, AMOUNT_BOUNDS),
     "NOW": (NOT_DECIMAL + TOO_LARGE + NOT_AN_INTEGER, AMOUNT_BOUNDS),
     "numkeys": (NOT_DECIMAL + TOO_LARGE + NOT_AN_INTEGER + [b"0", b"00", b"01", b"02", b"11"], ("1",)),
 }
@@ -86,6 +87,8 @@ def _rule_shapes(command: str, family: str, before: tuple[Word, ...], after: tup
         Shape(command, second, (*before, b"10"), after),
     ]
     shapes += [Shape(command, option, (*before, b"10", b"1", option), after) for option in _options(command)]
+    if "REFUND" in _options(command):
+        shapes.append(Shape(command, "AT", (*before, b"10", b"1", "REFUND", b"1", "AT"), after))
     return shapes
 
 
@@ -141,13 +144,22 @@ def malformed() -> list[Malformed]:
             Malformed("a megabyte for a keyword", (*start, b"x" * 2**20), ("COST", "NOW", "MS")),
         ]
         if command.endswith("_RO"):
-            result.append(Malformed("REFUND in a preview", (*start, "REFUND", "1"), ("REFUND",)))
+            result += [
+                Malformed("REFUND in a preview", (*start, "REFUND", "1"), ("REFUND",)),
+                Malformed("REFUND AT in a preview", (*start, "REFUND", "1", "AT", NOW_MS), ("REFUND",)),
+                Malformed("AT in a preview", (*start, "AT", NOW_MS), ("REFUND",)),
+            ]
         else:
             result += [
                 Malformed("COST with REFUND", (*start, "COST", "1", "REFUND", "1"), ("COST", "REFUND")),
                 Malformed("REFUND with COST", (*start, "REFUND", "1", "NOW", NOW_MS, "COST", "1"), ("COST", "REFUND")),
                 Malformed("REFUND twice", (*start, "REFUND", "1", "REFUND", "1"), ("REFUND",)),
                 Malformed("REFUND without a value", (*start, "REFUND"), ("REFUND", *AMOUNT_BOUNDS)),
+                Malformed("AT without REFUND", (*start, "AT", NOW_MS), ("AT", "REFUND")),
+                Malformed("AT with COST", (*start, "COST", "1", "AT", NOW_MS), ("AT", "REFUND")),
+                Malformed("AT twice", (*start, "REFUND", "1", "AT", NOW_MS, "AT", NOW_MS), ("AT",)),
+                Malformed("AT without a value", (*start, "REFUND", "1", "AT"), ("AT", *AMOUNT_BOUNDS)),
+                Malformed("a keyword for AT's value", (*start, "REFUND", "1", "AT", "NOW", NOW_MS), ("AT", *AMOUNT_BOUNDS)),
             ]
     bucket, sliding, now = ("TOKENBUCKET", "10", "1"), ("SLIDING", "10", "1"), ("NOW", NOW_MS)
     for command in ALL_COMMANDS:
@@ -167,8 +179,16 @@ def malformed() -> list[Malformed]:
             Malformed("an unknown last word", (*two, *bucket, *sliding, "SECONDS"), ("NOW", "MS")),
             Malformed("fewer keys than numkeys says", (command, "9", KEY, OTHER_KEY, *bucket), ("numkeys",)),
         ]
-    refund = ("REFUND", "1")
+    refund, at = ("REFUND", "1"), ("AT", NOW_MS)
+    two = ("RL.ALL", "2", KEY, OTHER_KEY, *sliding)
     result += [
+        Malformed("AT without REFUND", (*two, *sliding, *at, *now), ("AT", "REFUND")),
+        Malformed("AT without REFUND in the first rule", (*two, *at, *sliding, *refund, *now), ("AT", "REFUND")),
+        Malformed("AT twice", (*two, *sliding, *refund, *at, *at, *now), ("AT",)),
+        Malformed("AT without a value", (*two, *sliding, *refund, "AT"), ("AT", *AMOUNT_BOUNDS)),
+        Malformed("AT after NOW", (*two, *sliding, *refund, *now, *at), ("NOW", "MS")),
+        Malformed("REFUND AT in a preview", ("RL.ALL_RO", "1", KEY, *sliding, *refund, *at, *now), ("REFUND",)),
+        Malformed("AT in a preview", ("RL.ALL_RO", "1", KEY, *sliding, *at, *now), ("REFUND",)),
         Malformed("COST with REFUND", ("RL.ALL", "1", KEY, *bucket, "COST", "1", *refund, *now), ("COST", "REFUND")),
         Malformed("REFUND in a preview", ("RL.ALL_RO", "1", KEY, *bucket, *refund, *now), ("REFUND",)),
     ]

@@ -1,4 +1,4 @@
-"""The bytes of a limiter's key (design section 5), read and forged without the module."""
+"""The bytes of a limiter's key , read and forged without the module."""
 
 import struct
 from typing import NamedTuple
@@ -35,6 +35,10 @@ def bucket_bytes(tokens: float, last_ms: int) -> bytes:
 
 def window_bytes(window_s: float, stored: int, prev: float, curr: float) -> bytes:
     return struct.pack(SLIDING_FORMAT, MAGIC, VERSION, SLIDING_KIND, window_s, stored, prev, curr)
+
+
+def bytes_of(held: Bucket | Window) -> bytes:
+    return bucket_bytes(*held) if isinstance(held, Bucket) else window_bytes(*held)
 
 
 def read_bucket(data: bytes) -> Bucket:
