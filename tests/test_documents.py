@@ -245,7 +245,7 @@ def answer(server: Server, *words: str) -> object:
 
 
 @each_command_page
-def test_a_command_page_states_arity_flags_and_categories_as_the_server_has_them(
+def test_a_command_page_states_arity_flags_and_acl_as_the_server_does(
     page: Path, full_server: Server
 ) -> None:
     name, facts = title_of(page), table_of(page)

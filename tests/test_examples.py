@@ -87,7 +87,7 @@ def server_pid(output: str) -> int:
     return int(match[1])
 
 
-def test_the_demonstration_over_admits_by_reading_and_writing_and_by_nothing_else() -> None:
+def test_only_reading_then_writing_over_admits_in_the_demonstration() -> None:
     output = run(demo(*SMALL_DEMO), REPOSITORY)
     row = re.compile(r"^(\S.*?) +(\d+) +(\d+) +(-?\d+) +\d+ for 3 +(\d) +([\d.]+)$", re.MULTILINE)
     rows = {match[1]: match.groups()[1:] for match in row.finditer(output)}
