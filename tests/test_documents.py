@@ -213,8 +213,8 @@ def test_a_window_lets_as_many_through_as_its_page_says(raw: RawConnection) -> N
     assert times[-1] - times[0] <= 59_401
 
 
-def test_a_low_rate_is_refused_every_other_time_as_its_page_says(raw: RawConnection) -> None:
-    assert_page_says("rl.sliding.md", "one in 60 seconds, asked every 70 seconds, is refused every other time.")
+def test_a_low_rate_is_denied_every_other_time_as_its_page_says(raw: RawConnection) -> None:
+    assert_page_says("rl.sliding.md", "one in 60 seconds, asked every 70 seconds, is denied every other time.")
     every_70_s = range(START_MS, START_MS + 20 * 70_000, 70_000)
     assert [raw.call("RL.SLIDING", "key", 1, 60, "NOW", now_ms)[0] for now_ms in every_70_s] == [1, 0] * 10
     assert {raw.call("RL.TOKENBUCKET", "bucket", 1, "0.016666", "NOW", now_ms)[0] for now_ms in every_70_s} == {1}
