@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.connection import RawConnection
 from harness.server import HOST, REPOSITORY, Server
 from harness.tally import Tally
 
@@ -32,7 +33,10 @@ CLI_TIMEOUT_S = 30
 MODULE_NAME = "rl"
 COMMAND_PAGES = REPOSITORY / "docs" / "commands"
 #: Inline code that starts so names a file or a folder of the repository.
-FOLDERS = (".ci/", ".github/", "benches/", "docs/", "examples/", "lua-reference/", "packaging/", "src/", "tests/")
+FOLDERS = (
+    ".ci/", ".github/", "benches/", "docs/", "examples/", "fuzz/",
+    "limiter/", "lua-reference/", "packaging/", "src/", "tests/",
+)  # fmt: skip
 #: What the module is loaded with for the examples of a command that is off by default.
 MODULE_ARGS = {"CL.THROTTLE": ("cl-throttle", "yes")}
 
@@ -185,6 +189,50 @@ def shell_redis_cli(server: Server, words: list[str]) -> list[str]:
     return [line.rstrip() for line in done.stdout.splitlines()]
 
 
+# The figures in the prose: each was taken from calls like these
+
+
+START_MS = 1_751_662_800_000  # a whole minute
+
+
+def assert_page_says(page: str, sentence: str) -> None:
+    words = " ".join((COMMAND_PAGES / page).read_text(encoding="utf-8").split())
+    assert sentence in words
+
+
+def test_a_window_lets_as_many_through_as_its_page_says(raw: RawConnection) -> None:
+    assert_page_says("rl.sliding.md", "With a limit of 100 in 60 seconds, 199 passed within 59.4 seconds.")
+    edge_ms = START_MS + 60_000
+    times = [edge_ms - 1] * raw.call("RL.SLIDING", "key", 100, 60, "COST", 100, "NOW", edge_ms - 1)[0] * 100
+    # After the edge, one after another as soon as the reply allows it.
+    now_ms = edge_ms
+    while len(times) < 199:
+        allowed, _, _, retry_after_ms = raw.call("RL.SLIDING", "key", 100, 60, "NOW", now_ms, "MS")
+        times += [now_ms] * allowed
+        now_ms += retry_after_ms
+    assert times[-1] - times[0] <= 59_401
+
+
+def test_a_low_rate_is_denied_every_other_time_as_its_page_says(raw: RawConnection) -> None:
+    assert_page_says("rl.sliding.md", "one in 60 seconds, asked every 70 seconds, is denied every other time.")
+    every_70_s = range(START_MS, START_MS + 20 * 70_000, 70_000)
+    assert [raw.call("RL.SLIDING", "key", 1, 60, "NOW", now_ms)[0] for now_ms in every_70_s] == [1, 0] * 10
+    assert {raw.call("RL.TOKENBUCKET", "bucket", 1, "0.016666", "NOW", now_ms)[0] for now_ms in every_70_s} == {1}
+
+
+def test_polling_a_bucket_loses_as_many_tokens_as_its_page_says(raw: RawConnection) -> None:
+    assert_page_says("rl.tokenbucket.md", "polled every 100 ms for 100 seconds, a bucket gave 91 tokens; to a caller that")
+    end_ms = START_MS + 100_000
+    polls = range(START_MS, end_ms + 1, 100)
+    assert sum(raw.call("RL.TOKENBUCKET", "polled", 1, 1, "NOW", now_ms)[0] for now_ms in polls) == 91
+    taken, now_ms = 0, START_MS
+    while now_ms <= end_ms:
+        allowed, _, _, retry_after_ms = raw.call("RL.TOKENBUCKET", "awaited", 1, 1, "NOW", now_ms, "MS")
+        taken += allowed
+        now_ms += retry_after_ms
+    assert taken == 101
+
+
 # The reference
 
 
@@ -245,7 +293,7 @@ def answer(server: Server, *words: str) -> object:
 
 
 @each_command_page
-def test_a_command_page_states_arity_flags_and_categories_as_the_server_has_them(
+def test_a_command_page_states_arity_flags_and_acl_as_the_server_does(
     page: Path, full_server: Server
 ) -> None:
     name, facts = title_of(page), table_of(page)

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,7 +88,7 @@ def server_pid(output: str) -> int:
     return int(match[1])
 
 
-def test_the_demonstration_over_admits_by_reading_and_writing_and_by_nothing_else() -> None:
+def test_only_reading_then_writing_over_admits_in_the_demonstration() -> None:
     output = run(demo(*SMALL_DEMO), REPOSITORY)
     row = re.compile(r"^(\S.*?) +(\d+) +(\d+) +(-?\d+) +\d+ for 3 +(\d) +([\d.]+)$", re.MULTILINE)
     rows = {match[1]: match.groups()[1:] for match in row.finditer(output)}
@@ -194,19 +195,39 @@ def test_every_client_gets_the_same_answers(
 # The token budget
 
 
-def test_the_token_budget_charges_what_was_used_and_a_failed_call_nothing(
+@contextmanager
+def commands_of(client: redis.Redis, name: bytes) -> Iterator[list[list[bytes]]]:
+    """The arguments of each call of the command within the block, in order, from the server's slow log."""
+    calls: list[list[bytes]] = []
+    before = client.config_get("slowlog-*")
+    client.config_set("slowlog-log-slower-than", 0)
+    client.config_set("slowlog-max-len", 1000)
+    client.slowlog_reset()
+    try:
+        yield calls
+        entries = sorted(client.slowlog_get(1000), key=lambda entry: entry["id"])
+        calls += [words for entry in entries if (words := entry["command"].split())[0].upper() == name]
+    finally:
+        for setting, value in before.items():
+            client.config_set(setting, value)
+
+
+def test_the_token_budget_charges_what_was_used_by_failed_calls_too(
     python: Path, server: Server, client: redis.Redis
 ) -> None:
-    output = run([python, "budget.py"], EXAMPLES / "llm-token-budget", REDIS_URL=url_of(server))
-    left = {what: int(tokens) for what, tokens in re.findall(r"^(.*?): (\d+)(?: tokens)?$", output, re.MULTILINE)}
-    # Ten tokens a second come back by themselves.
-    refilled = range(0, 100)
-    assert left["at first"] == 600
-    assert left["after 405 reserved and 10 used"] - 590 in refilled
-    assert left["after 405 reserved and all given back"] - left["after 405 reserved and 10 used"] in refilled
-    assert left["at the end"] - 190 in refilled
+    begin_ms = time.time_ns() // 1_000_000
+    with commands_of(client, b"RL.TOKENBUCKET") as calls:
+        output = run([python, "budget.py"], EXAMPLES / "llm-token-budget", REDIS_URL=url_of(server))
+    end_ms = time.time_ns() // 1_000_000
+    refunds = [words[words.index(b"REFUND") :] for words in calls if b"REFUND" in words]
+    # Of 405: ten used; seven, then a failure; none, then a failure. The other call uses all of its 400.
+    assert [int(amount) for _, amount, *_ in refunds] == [395, 398, 405]
+    # Each with the time of its own reservation.
+    times = [int(at_ms) for _, _, at, at_ms in refunds if at == b"AT"]
+    assert len(times) == 3 and times == sorted(times) and begin_ms <= times[0] and times[-1] <= end_ms
+    assert re.search(r"^at first: 600 tokens$", output, re.MULTILINE)
     assert re.search(r"^answer: Everything flows and nothing stays$", output, re.MULTILINE)
-    assert re.search(r"^failed: the connection broke after 2 tokens$", output, re.MULTILINE)
+    assert re.findall(r"^failed: the connection broke after (\d) tokens$", output, re.MULTILINE) == ["2", "0"]
     assert re.search(r"^while another call holds 400: 405 tokens asked for, .* in \d+\.\d s$", output, re.MULTILINE)
     assert re.search(r"^too much at once: 1005 tokens asked for, .* never$", output, re.MULTILINE)
 
@@ -233,6 +254,17 @@ class Answer(NamedTuple):
         return {match["name"]: (int(match["r"]), int(match["t"])) for match in re.finditer(ITEM, header)}
 
 
+def get(port: int, path: str, headers: dict[str, str] | None = None) -> Answer:
+    connection = http.client.HTTPConnection(HOST, port, timeout=30)
+    try:
+        connection.request("GET", path, headers=headers or {})
+        response = connection.getresponse()
+        response.read()
+        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()})
+    finally:
+        connection.close()
+
+
 class Gateway:
     """A real uvicorn with the service."""
 
@@ -257,14 +289,7 @@ class Gateway:
             return False
 
     def get(self, path: str = "/quote", api_key: str = API_KEY) -> Answer:
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=30)
-        try:
-            connection.request("GET", path, headers={"X-API-Key": api_key})
-            response = connection.getresponse()
-            response.read()
-            return Answer(response.status, {name.lower(): value for name, value in response.getheaders()})
-        finally:
-            connection.close()
+        return get(self.port, path, {"X-API-Key": api_key})
 
     def close(self) -> None:
         self._process.terminate()
@@ -316,6 +341,13 @@ def test_a_refused_request_may_pass_once_retry_after_is_over(start_gateway: Call
         assert answer.headers["retry-after"] == "1"
     time.sleep(1)
     assert gateway.get().status == 200
+
+
+def test_a_quota_of_zero_is_answered_with_403_and_no_time_to_come_back(start_gateway: Callable[..., Gateway]) -> None:
+    answer = start_gateway(QUOTA_PER_SECOND="0", QUOTA_PER_MINUTE="0", **AMPLE).get()
+    assert answer.status == 403
+    assert answer.headers["ratelimit"] == '"second";r=0, "minute";r=0'
+    assert "retry-after" not in answer.headers
 
 
 def test_no_request_beyond_the_quota_passes_under_load_on_two_processes(
@@ -401,3 +433,89 @@ def test_a_redis_that_hangs_is_as_good_as_none_and_blocks_nothing(
     wait_until(lambda: gateway.get().status == 200, what="service is back")
     first, *others = [gateway.get().limits["minute"][0] for _ in range(5)]
     assert others == [first - 1, first - 2, first - 3, first - 4]
+
+
+# The middleware of docs/migrating.md
+
+#: Express 4 does not handle what an async function throws: the process would end.
+EXPRESS_PACKAGES = ("express@4.21.2", "redis@6.3.1")
+EXPRESS_APP = """
+import express from 'express'
+import { createClient } from 'redis'
+const app = express()
+%s
+app.get('/', (req, res) => res.send('served'))
+app.listen(Number(process.env.PORT), '127.0.0.1')
+"""
+
+
+@pytest.fixture
+def express_app() -> Iterator[Callable[[Server], tuple[subprocess.Popen, int]]]:
+    """Starts an Express process with the middleware of the page; gives it and its port."""
+    needs("node")
+    needs("npm")
+    folder = BUILT / "express"
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted, stamp = "\n".join(EXPRESS_PACKAGES), folder / "installed"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        run(["npm", "install", "--no-audit", "--no-fund", *EXPRESS_PACKAGES], folder, INSTALL_TIMEOUT_S)
+        stamp.write_text(wanted)
+    page = (REPOSITORY / "docs" / "migrating.md").read_text(encoding="utf-8")
+    middleware = re.search(r"^```js\n(// after\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert middleware
+    (folder / "app.mjs").write_text(EXPRESS_APP % middleware[1])
+    started: list[subprocess.Popen] = []
+
+    def start(server: Server) -> tuple[subprocess.Popen, int]:
+        port = free_port()
+        environment = {**os.environ, "REDIS_URL": url_of(server), "PORT": str(port)}
+        started.append(subprocess.Popen(["node", "app.mjs"], cwd=folder, env=environment, stderr=subprocess.DEVNULL))
+        return started[-1], port
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(30)
+
+
+def status_of(port: int) -> int | None:
+    """The status of an answer; None if nobody listens."""
+    try:
+        return get(port, "/").status
+    except OSError:
+        return None
+
+
+def test_the_express_middleware_answers_503_without_redis_and_lives_on(
+    fresh_server: Callable[..., Server], express_app: Callable[[Server], tuple[subprocess.Popen, int]]
+) -> None:
+    server = fresh_server()
+    process, port = express_app(server)
+    wait_until(lambda: status_of(port) == 200, RUN_TIMEOUT_S, "the application serves")
+
+    server.kill9()
+    for _ in range(3):
+        answer = get(port, "/")
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert process.poll() is None
+
+    server.start()
+    wait_until(lambda: status_of(port) == 200, RUN_TIMEOUT_S, "the application serves again")
+
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        assert get(port, "/").status == 503
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    assert process.poll() is None
+
+
+def test_the_express_middleware_answers_429_beyond_its_limit(
+    fresh_server: Callable[..., Server], express_app: Callable[[Server], tuple[subprocess.Popen, int]]
+) -> None:
+    _, port = express_app(fresh_server())
+    wait_until(lambda: status_of(port) is not None, RUN_TIMEOUT_S, "the application answers")
+    # Far more than two windows admit.
+    answers = [get(port, "/") for _ in range(250)]
+    assert statuses(answers).keys() == {200, 429}
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in answers if answer.status == 429)

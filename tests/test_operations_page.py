@@ -1,4 +1,4 @@
-"""docs/operations.md: each test that it names exists, and its caller fails closed."""
+"""docs/operations.md: its table names tests that exist, a section without one is advice, and its caller fails closed."""
 
 import os
 import re
@@ -18,6 +18,9 @@ from harness.server import REPOSITORY, Server, wait_until
 PAGE = REPOSITORY / "docs" / "operations.md"
 TESTS = Path(__file__).parent
 NAMED = re.compile(r"`(test_\w+)`")
+ROW = re.compile(r"^\| \[([^\]]+)\]\(#[\w-]+\) \| `(test_\w+)` \|$", re.MULTILINE)
+HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+WITHOUT_TESTS = {"What to alert on", "Metrics", "The tests behind this page"}
 DEFINED = re.compile(r"^def (test_\w+)\(", re.MULTILINE)
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -25,17 +28,35 @@ KEY, CAPACITY, REFILL_RATE = "key", 2, 0
 CALL = ("RL.TOKENBUCKET", KEY, CAPACITY, REFILL_RATE)
 
 
+def page_text() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+def named_tests() -> dict[str, list[str]]:
+    """The tests in the table at the end of the page, by the heading of the section that they stand for."""
+    named: dict[str, list[str]] = {}
+    for section, test in ROW.findall(page_text()):
+        named.setdefault(section, []).append(test)
+    return named
+
+
 def test_each_test_that_the_page_names_exists() -> None:
-    named = NAMED.findall(PAGE.read_text(encoding="utf-8"))
+    named = [test for tests in named_tests().values() for test in tests]
     defined = {name for file in TESTS.glob("test_*.py") for name in DEFINED.findall(file.read_text(encoding="utf-8"))}
     assert len(set(named)) > 30
     assert sorted(set(named) - defined) == []
 
 
-def test_each_section_of_the_page_names_a_test_but_for_the_advice() -> None:
-    sections = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    without = [section.splitlines()[0] for section in sections if not NAMED.search(section)]
-    assert set(without) <= {"What to alert on", "Metrics"}
+def test_each_section_of_the_page_has_a_test_in_its_table_but_for_advice() -> None:
+    sections = HEADING.findall(page_text())
+    assert set(sections) - set(named_tests()) == WITHOUT_TESTS
+    assert set(named_tests()) <= set(sections)
+
+
+def test_the_prose_of_the_page_is_free_of_test_names() -> None:
+    """They stand in the table, where they do not get in a reader's way."""
+    prose = "".join(line for line in page_text().splitlines(keepends=True) if not ROW.match(line))
+    assert NAMED.findall(prose) == []
 
 
 # The caller
@@ -43,20 +64,20 @@ def test_each_section_of_the_page_names_a_test_but_for_the_advice() -> None:
 
 @pytest.fixture(scope="module")
 def admit() -> Callable[[redis.Redis, str, float, float], tuple[int, int]]:
-    """The function of the page's first example."""
+    """The function in the page's first example."""
     names: dict = {}
-    exec(PYTHON.findall(PAGE.read_text(encoding="utf-8"))[0], names)
+    exec(PYTHON.findall(page_text())[0], names)
     return names["admit"]
 
 
 def caller_client(server: Server) -> redis.Redis:
-    """As the page has it: short timeouts, no retries."""
+    """The client of the page: short timeouts, no retries."""
     return server.client(socket_connect_timeout=0.1, socket_timeout=0.1, retry=Retry(NoBackoff(), 0))
 
 
 def test_the_client_of_the_page_is_the_one_that_is_tested(server: Server) -> None:
     names: dict = {"redis": redis}
-    exec(PYTHON.findall(PAGE.read_text(encoding="utf-8"))[1], names)
+    exec(PYTHON.findall(page_text())[1], names)
     arguments = names["client"].get_connection_kwargs()
     tested = caller_client(server).get_connection_kwargs()
     for name in ("socket_connect_timeout", "socket_timeout"):
@@ -64,7 +85,7 @@ def test_the_client_of_the_page_is_the_one_that_is_tested(server: Server) -> Non
     assert arguments["retry"].get_retries() == tested["retry"].get_retries() == 0
 
 
-def test_the_caller_of_the_page_answers_200_then_429_with_the_wait(server: Server, raw: RawConnection, admit) -> None:
+def test_the_caller_answers_200_then_429_with_the_wait(server: Server, raw: RawConnection, admit) -> None:
     client = server.client()
     # A token in ten minutes, so that none comes back meanwhile.
     assert [admit(client, KEY, 2, 1 / 600) for _ in range(2)] == [(200, 0), (200, 0)]
@@ -73,7 +94,7 @@ def test_the_caller_of_the_page_answers_200_then_429_with_the_wait(server: Serve
     assert admit(client, "never", 0, 0) == (429, 1)
 
 
-def test_the_caller_of_the_page_answers_503_when_the_server_is_down(fresh_server: Callable[..., Server], admit) -> None:
+def test_the_caller_answers_503_when_the_server_is_down(fresh_server: Callable[..., Server], admit) -> None:
     server = fresh_server()
     # Outside of the harness's list, which closes its clients with the server.
     client = redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0))
@@ -92,7 +113,7 @@ def hanging(fresh_server: Callable[..., Server]):
     os.kill(server.pid, signal.SIGCONT)
 
 
-def test_the_caller_of_the_page_answers_503_while_the_server_hangs_and_200_again_after(hanging: Server, admit) -> None:
+def test_the_caller_answers_503_while_the_server_hangs_and_200_after(hanging: Server, admit) -> None:
     client = caller_client(hanging)
     assert admit(client, "before", CAPACITY, REFILL_RATE)[0] == 200
     os.kill(hanging.pid, signal.SIGSTOP)
@@ -131,19 +152,19 @@ def used_once(server: Server) -> Server:
     return server
 
 
-def test_the_caller_of_the_page_answers_503_when_memory_is_full(fresh_server: Callable[..., Server], admit) -> None:
+def test_the_caller_answers_503_when_memory_is_full(fresh_server: Callable[..., Server], admit) -> None:
     server = used_once(fresh_server({"maxmemory-policy": "noeviction"}))
     server.client().config_set("maxmemory", 1)
     assert_unavailable(server, admit, "OOM")
 
 
-def test_the_caller_of_the_page_answers_503_when_the_module_is_missing(
+def test_the_caller_answers_503_when_the_module_is_missing(
     fresh_server: Callable[..., Server], admit
 ) -> None:
     assert_unavailable(fresh_server(with_module=False), admit, "ERR unknown command")
 
 
-def test_the_caller_of_the_page_answers_503_from_a_read_only_replica(
+def test_the_caller_answers_503_from_a_read_only_replica(
     fresh_server: Callable[..., Server], admit
 ) -> None:
     assert_unavailable(replica_of(used_once(fresh_server(SYNC_AT_ONCE)), fresh_server), admit, "READONLY")
@@ -165,7 +186,7 @@ def replica_of(master: Server, fresh_server: Callable[..., Server]) -> Server:
     return replica
 
 
-def test_the_caller_of_the_page_answers_503_from_a_master_without_enough_replicas(
+def test_the_caller_answers_503_from_a_master_without_enough_replicas(
     fresh_server: Callable[..., Server], admit
 ) -> None:
     server = used_once(fresh_server())
@@ -173,7 +194,7 @@ def test_the_caller_of_the_page_answers_503_from_a_master_without_enough_replica
     assert_unavailable(server, admit, "NOREPLICAS")
 
 
-def test_the_caller_of_the_page_answers_503_when_the_server_refuses_writes_for_its_disk(
+def test_the_caller_answers_503_when_the_server_cannot_write_to_disk(
     fresh_server: Callable[..., Server], admit, tmp_path: Path
 ) -> None:
     server = used_once(fresh_server({"enable-protected-configs": "yes"}))

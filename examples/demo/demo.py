@@ -1,6 +1,6 @@
 """The race that a rate limiter has to win: many instances of an application, and a tenant with three requests left.
 
-Three ways to take a token from a bucket, each with the same rounds of the same instances on a real server:
+Three ways to take a token from a bucket, each in the same rounds by the same instances on a real server:
 reading and then writing, the Lua script of lua-reference/, and RL.TOKENBUCKET.
 
     REDIS_SERVER      the server to start; redis-server if not set
@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 
 CAPACITY = 100
-# A hundred a day: too slow to give anything back during the demonstration.
+# A hundred per day: too slow to refill anything during the demonstration.
 REFILL_RATE = CAPACITY / 86_400
 LEFT = 3
 WAIT_S = 30
@@ -36,7 +36,7 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ReadThenWrite:
-    """What is often written first: read the bucket, decide in the application, write the bucket."""
+    """The usual first attempt: read the bucket, decide in the application, write the bucket."""
 
     name = "read, then write"
     commands = ("hmget", "hset", "expire")
@@ -63,7 +63,7 @@ class ReadThenWrite:
 
 
 class LuaScript:
-    """The same in a script, which the server runs as one step."""
+    """The same in a script, which the server runs atomically."""
 
     name = "Lua script"
     commands = ("evalsha",)
@@ -98,14 +98,14 @@ WAYS = (ReadThenWrite, LuaScript, Module)
 
 
 def progress(text: str = "") -> None:
-    """One line that overwrites itself; nothing where it would only fill a log."""
+    """One line that overwrites itself, and only in a terminal: it would fill a log."""
     if sys.stdout.isatty():
         print(f"\r\x1b[2K{text}", end="", flush=True)
 
 
 @contextmanager
 def own_server() -> Iterator[int]:
-    """A server with the module at a free port, which is given. Ended by its pid, whatever happens."""
+    """A server with the module on a free port, which is yielded. It is ended whatever happens."""
     executable = os.environ.get("REDIS_SERVER") or "redis-server"
     library = "libredis_rl.dylib" if sys.platform == "darwin" else "libredis_rl.so"
     module = Path(os.environ.get("REDIS_RL_MODULE") or REPOSITORY / "target" / "release" / library).resolve()
@@ -142,7 +142,7 @@ def wait_for(server: subprocess.Popen, port: int, log: Path) -> None:
 
 
 def instance(port: int, rounds: int, gate: Barrier, allowed: Synchronized) -> None:
-    """One instance of the application: a process and a connection of its own, one request a round."""
+    """One instance of the application: its own process and connection, one request per round."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C is for the parent, which ends its instances
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
@@ -158,13 +158,13 @@ def instance(port: int, rounds: int, gate: Barrier, allowed: Synchronized) -> No
 
 
 def race(port: int, instances: int, rounds: int) -> dict[str, list[int]]:
-    """How many requests were allowed in each round, by the way of deciding."""
+    """How many requests were allowed in each round, for each way."""
     gate = multiprocessing.Barrier(instances + 1)
     allowed = multiprocessing.Value("i", 0)
     arguments = (port, rounds, gate, allowed)
     processes = [multiprocessing.Process(target=instance, args=arguments, daemon=True) for _ in range(instances)]
     counts: dict[str, list[int]] = {way.name: [] for way in WAYS}
-    # Python drops what a signal raises amid a fork: it has to wait until all have started.
+    # Python drops what a signal raises during a fork, so signals wait until all have started.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     try:
         for process in processes:
@@ -188,7 +188,7 @@ def race(port: int, instances: int, rounds: int) -> dict[str, list[int]]:
 
 
 def server_us(port: int, calls: int) -> dict[str, float]:
-    """Microseconds of the server's time for one decision, from INFO commandstats, with nobody else around."""
+    """Microseconds of server time per decision, from INFO commandstats, without other clients."""
     costs = {}
     with redis.Redis(host=HOST, port=port) as client:
         for way in WAYS:

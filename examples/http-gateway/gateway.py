@@ -3,7 +3,7 @@
     uvicorn gateway:app
 
     REDIS_URL           redis://127.0.0.1:6379
-    API_KEYS            demo (several with commas between them)
+    API_KEYS            demo (separate several with commas)
     QUOTA_PER_SECOND    10
     QUOTA_PER_MINUTE    100
     TIME_LIMIT_S        0.25
@@ -31,7 +31,7 @@ POLICIES = (
     TokenBucket("second", int(os.environ.get("QUOTA_PER_SECOND", "10")), 1),
     SlidingWindow("minute", int(os.environ.get("QUOTA_PER_MINUTE", "100")), 60),
 )
-# A decision takes well under a millisecond. What takes this long is an outage.
+# A decision takes well under a millisecond. Whatever takes this long is an outage.
 TIME_LIMIT_S = float(os.environ.get("TIME_LIMIT_S", "0.25"))
 CONNECTIONS = 32
 RETRY_AFTER_OUTAGE_S = 1
@@ -46,7 +46,7 @@ def connection_pool() -> BlockingConnectionPool:
         timeout=TIME_LIMIT_S,
         socket_connect_timeout=TIME_LIMIT_S,
         socket_timeout=TIME_LIMIT_S,
-        # Never twice: the call may have been counted, and an outage is no time for more calls.
+        # No retries: the call may have been counted, and an outage is no time for more calls.
         retry=Retry(NoBackoff(), 0),
         # With these notifications on, the pool hands out connections that a restart of Redis has closed.
         maint_notifications_config=MaintNotificationsConfig(enabled=False),
@@ -64,18 +64,21 @@ app = FastAPI(lifespan=lifespan)
 
 
 async def within_limits(response: Response, x_api_key: Annotated[str, Header()] = "") -> None:
-    """Lets the request pass, with headers that say what is left, or answers in its stead."""
+    """Lets the request pass, with headers that say what is left, or answers it."""
     if x_api_key not in API_KEYS:
         raise HTTPException(401, "unknown API key")
     try:
-        # One time limit for all: a free connection, connecting, the call itself.
+        # One time limit for everything: a free connection, connecting, the call itself.
         decision = await asyncio.wait_for(app.state.limiter.take(x_api_key), TIME_LIMIT_S)
     except (RedisError, OSError, asyncio.TimeoutError) as error:
         log.error("no rate limit decision: %r", error)
         raise HTTPException(503, "try again later", {"Retry-After": str(RETRY_AFTER_OUTAGE_S)}) from error
-    if not decision.allowed:
+    if decision.allowed:
+        response.headers.update(decision.headers())
+    elif decision.never:
+        raise HTTPException(403, "no quota", decision.headers())
+    else:
         raise HTTPException(429, "too many requests", decision.headers())
-    response.headers.update(decision.headers())
 
 
 @app.get("/quote", dependencies=[Depends(within_limits)])
@@ -85,5 +88,5 @@ async def quote() -> dict[str, str]:
 
 @app.get("/health")
 async def health() -> dict[str, str]:
-    """Of this process alone: it is alive without Redis, only not willing."""
+    """Reports on this process alone, which is alive without Redis, though it lets nothing pass."""
     return {"status": "ok"}

@@ -1,4 +1,4 @@
-"""The limits of one API key, decided together by RL.ALL, and what HTTP says of them."""
+"""The limits of one API key, decided together by RL.ALL, and the HTTP headers that report them."""
 
 import hashlib
 from collections.abc import Sequence
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 
 MS_PER_S = 1000
+NEVER = -1
 
 
 def whole_seconds(ms: int) -> int:
-    """Rounded up: a client that comes back a moment early is refused again."""
+    """Rounded up: a client that comes back a moment early is denied again."""
     return -(-ms // MS_PER_S)
 
 
@@ -31,7 +32,7 @@ class Policy:
 
 
 class TokenBucket(Policy):
-    """The quota at once, and evenly refilled."""
+    """The whole quota at once, refilled evenly."""
 
     @property
     def rule(self) -> tuple[object, ...]:
@@ -39,7 +40,7 @@ class TokenBucket(Policy):
 
 
 class SlidingWindow(Policy):
-    """The quota in any stretch of the window's length."""
+    """About the quota in the last `window_s` seconds: an estimate, see docs/commands/rl.sliding.md."""
 
     @property
     def rule(self) -> tuple[object, ...]:
@@ -57,9 +58,10 @@ class Limit:
     retry_after_ms: int
 
     def __str__(self) -> str:
-        """An item of the RateLimit header. `t`: for how long no more than `r` is certain."""
+        """An item of the RateLimit header. `t`: for how long no more than `r` is certain; left out if for ever."""
         wait_ms = self.reset_after_ms if self.allowed else self.retry_after_ms
-        return f'"{self.policy.name}";r={self.remaining};t={whole_seconds(wait_ms)}'
+        wait = "" if wait_ms == NEVER else f";t={whole_seconds(wait_ms)}"
+        return f'"{self.policy.name}";r={self.remaining}{wait}'
 
 
 @dataclass(frozen=True)
@@ -67,16 +69,25 @@ class Decision:
     allowed: bool
     limits: Sequence[Limit]
 
+    @property
+    def denying(self) -> list[Limit]:
+        return [limit for limit in self.limits if not limit.allowed]
+
+    @property
+    def never(self) -> bool:
+        """Waiting is no use: a quota of 0."""
+        return any(limit.retry_after_ms == NEVER for limit in self.denying)
+
     def headers(self) -> dict[str, str]:
         """RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers, and Retry-After."""
         headers = {"RateLimit-Policy": ", ".join(str(limit.policy) for limit in self.limits)}
         if self.allowed:
             headers["RateLimit"] = ", ".join(map(str, self.limits))
         else:
-            # Only what refuses: Retry-After should not point before the end of a window that is named.
-            refusing = [limit for limit in self.limits if not limit.allowed]
-            headers["RateLimit"] = ", ".join(map(str, refusing))
-            headers["Retry-After"] = str(whole_seconds(max(limit.retry_after_ms for limit in refusing)))
+            # Only those that deny: Retry-After should not point before the end of a window that is named.
+            headers["RateLimit"] = ", ".join(map(str, self.denying))
+            if not self.never:
+                headers["Retry-After"] = str(whole_seconds(max(limit.retry_after_ms for limit in self.denying)))
         return headers
 
 
@@ -87,8 +98,8 @@ class RateLimiter:
         self._rules = [word for policy in policies for word in policy.rule]
 
     async def take(self, api_key: str) -> Decision:
-        """One request of every limit, or of none."""
-        # Hashed, so that no secret stands in a key's name. In braces, a hash tag: all limits in one cluster slot.
+        """Takes one request from every limit, or from none."""
+        # Hashed, so that no secret appears in a key name. The braces are a hash tag: all limits in one cluster slot.
         tag = hashlib.sha256(api_key.encode()).hexdigest()[:32]
         keys = [f"{{{tag}}}:{policy.name}" for policy in self._policies]
         allowed, *replies = await self._redis.execute_command("RL.ALL", len(keys), *keys, *self._rules, "MS")

@@ -1,11 +1,12 @@
-"""A budget of language-model tokens: reserve the most that a call can use, then give back what it did not.
+"""A budget of language-model tokens: reserve the most that a call can use, then give back the rest.
 
-What a call costs is known only once it has ended. Charged afterwards, many calls at once would all start on
-the last tokens. So each call takes its estimate first (COST), and returns the difference (REFUND).
+What a call costs is known only once it has ended. If it were charged then, many calls at once would all start on the
+last tokens. So each call takes its estimate first (COST), and gives back the difference (REFUND).
 """
 
 import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,7 +29,7 @@ class BudgetExhausted(Exception):
 
 
 class Reservation:
-    """The tokens that one call holds. `used` is what the call sets once it knows."""
+    """The tokens that one call holds. The call keeps `used` up to date, so that it is right whenever the call ends."""
 
     def __init__(self, estimate: int) -> None:
         self.estimate = estimate
@@ -36,41 +37,41 @@ class Reservation:
 
 
 class TokenBudget:
-    """`tokens_a_minute`, all of them at once if need be, evenly refilled."""
+    """`tokens_per_minute`, all of them at once if need be, refilled evenly."""
 
-    def __init__(self, client: redis.Redis, key: str, tokens_a_minute: int) -> None:
+    def __init__(self, client: redis.Redis, key: str, tokens_per_minute: int) -> None:
         self._client = client
         self._key = key
-        self._bucket = (tokens_a_minute, tokens_a_minute / 60)
+        self._bucket = (tokens_per_minute, tokens_per_minute / 60)
 
     @contextmanager
     def reserve(self, estimate: int) -> Iterator[Reservation]:
-        """Holds `estimate` tokens for the block; what it has not used goes back, all of it if the block fails.
+        """Holds `estimate` tokens for the block. What it has not used goes back, also if it fails or is cancelled.
 
-        `estimate` has to be an upper bound, the prompt and the most that the model may answer: what goes beyond it
-        is not charged.
+        `estimate` has to be an upper bound, the prompt and the longest answer that the model may give: anything beyond
+        it is not charged.
         """
+        reserved_at_ms = time.time_ns() // 1_000_000
         allowed, remaining, _, retry_after_ms = self._call("RL.TOKENBUCKET", "COST", estimate, "MS")
         if not allowed:
             raise BudgetExhausted(estimate, remaining, retry_after_ms)
         reservation = Reservation(estimate)
         try:
             yield reservation
-        except BaseException:
-            self._give_back(estimate)
-            raise
-        self._give_back(estimate - reservation.used)
+        finally:
+            self._give_back(estimate - reservation.used, reserved_at_ms)
 
     def remaining(self) -> int:
         """A look that takes nothing and writes nothing."""
         _, remaining, _, _ = self._call("RL.TOKENBUCKET_RO")
         return remaining
 
-    def _give_back(self, tokens: int) -> None:
+    def _give_back(self, tokens: int, reserved_at_ms: int) -> None:
         if tokens <= 0:
             return
         try:
-            self._call("RL.TOKENBUCKET", "REFUND", tokens)
+            # A bucket ignores AT. A window would take the tokens from the counter of that time.
+            self._call("RL.TOKENBUCKET", "REFUND", tokens, "AT", reserved_at_ms)
         except redis.RedisError as error:
             # Lost for a minute at most: the bucket refills without us. The answer matters more.
             log.warning("%d tokens not given back: %r", tokens, error)
@@ -84,7 +85,7 @@ class ModelFailed(Exception):
 
 
 def stream(prompt: str, max_tokens: int, fails_after: int | None = None) -> Iterator[str]:
-    """Stands for the model: answers with the prompt's words, a token each, at most `max_tokens` of them."""
+    """Stands in for the model: answers with the prompt's words, a token each, at most `max_tokens` of them."""
     for number, word in enumerate(prompt.split()[:max_tokens]):
         if number == fails_after:
             raise ModelFailed(f"the connection broke after {number} tokens")
@@ -92,17 +93,19 @@ def stream(prompt: str, max_tokens: int, fails_after: int | None = None) -> Iter
 
 
 def ask(budget: TokenBudget, prompt: str, max_tokens: int, fails_after: int | None = None) -> str:
-    """One call of the model within the budget."""
+    """One call to the model within the budget."""
     prompt_tokens = len(prompt.split())
     with budget.reserve(prompt_tokens + max_tokens) as reservation:
-        answer = list(stream(prompt, max_tokens, fails_after))
-        reservation.used = prompt_tokens + len(answer)
+        answer = []
+        for token in stream(prompt, max_tokens, fails_after):
+            answer.append(token)
+            reservation.used = prompt_tokens + len(answer)
     return " ".join(answer)
 
 
 def main() -> None:
     client = redis.Redis.from_url(REDIS_URL)
-    budget = TokenBudget(client, f"tokens:example-{os.getpid()}", tokens_a_minute=600)
+    budget = TokenBudget(client, f"tokens:example-{os.getpid()}", tokens_per_minute=600)
     prompt = "Everything flows and nothing stays"
 
     print(f"at first: {budget.remaining()} tokens")
@@ -110,11 +113,12 @@ def main() -> None:
     print(f"answer: {ask(budget, prompt, max_tokens=400)}")
     print(f"after 405 reserved and 10 used: {budget.remaining()}")
 
-    try:
-        ask(budget, prompt, max_tokens=400, fails_after=2)
-    except ModelFailed as error:
-        print(f"failed: {error}")
-    print(f"after 405 reserved and all given back: {budget.remaining()}")
+    for fails_after, used in ((2, 7), (0, 0)):
+        try:
+            ask(budget, prompt, max_tokens=400, fails_after=fails_after)
+        except ModelFailed as error:
+            print(f"failed: {error}")
+        print(f"after 405 reserved, {used} used and a failure: {budget.remaining()}")
 
     with budget.reserve(400) as other_call:
         try:

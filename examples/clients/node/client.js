@@ -7,11 +7,11 @@ const REFILL_RATE = "0.1"; // one token in ten seconds
 const LIMIT = "100";
 const WINDOW_S = "60";
 
-/** The four integers by name. With MS the two times are milliseconds from now. */
+/** Names the four integers. With MS the two times are milliseconds from now. */
 const decision = ([allowed, remaining, reset, retryAfter]) => ({ allowed, remaining, reset, retryAfter });
 
 const client = createClient({ url: process.env.REDIS_URL ?? "redis://127.0.0.1:6379" });
-// Without a listener a lost connection would end the process.
+// Without a listener, a lost connection would end the process.
 client.on("error", (error) => console.error(error.message));
 await client.connect();
 
@@ -20,7 +20,7 @@ const tenant = `{example-${process.pid}}`;
 const burst = `${tenant}:burst`;
 const minute = `${tenant}:minute`;
 
-/** Takes from the tenant's bucket, or whatever the further words say. */
+/** Takes from the tenant's bucket, or does what the further arguments say. */
 const tokenBucket = async (...words) =>
   decision(await client.sendCommand(["RL.TOKENBUCKET", burst, CAPACITY, REFILL_RATE, ...words]));
 

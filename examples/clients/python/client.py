@@ -29,7 +29,7 @@ burst, minute = f"{tenant}:burst", f"{tenant}:minute"
 one = Decision(*client.execute_command("RL.TOKENBUCKET", burst, CAPACITY, REFILL_RATE))
 print(f"one call: allowed {one.allowed}, remaining {one.remaining}, full at {one.reset}, retry after {one.retry_after} s")
 
-# One round trip for five calls. No MULTI: each of them is atomic by itself.
+# One round trip for five calls. No MULTI, since each of them is atomic by itself.
 with client.pipeline(transaction=False) as pipeline:
     for _ in range(5):
         pipeline.execute_command("RL.TOKENBUCKET", burst, CAPACITY, REFILL_RATE)

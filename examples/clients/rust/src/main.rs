@@ -45,7 +45,7 @@ fn main() -> RedisResult<()> {
         one.allowed, one.remaining, one.reset, one.retry_after
     );
 
-    // One round trip for five calls. No MULTI: each of them is atomic by itself.
+    // One round trip for five calls. No MULTI, since each of them is atomic by itself.
     let mut pipeline = redis::pipe();
     for _ in 0..5 {
         pipeline.add_command(token_bucket.clone());
