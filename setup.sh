@@ -100,7 +100,7 @@ install_with_apt() {
 
   if [ "$rust" = missing ]; then
     cargo_package=$(rust_package)
-    [ -n "$cargo_package" ] || fail "$needs_rust: no package that apt knows is new enough, so install it from https://rustup.rs"
+    [ -n "$cargo_package" ] || fail "$needs_rust: install it from https://rustup.rs, since no package that apt knows is new enough"
     echo "$needs_rust: taking the package $cargo_package"
     packages="$packages $cargo_package"
   else
@@ -176,8 +176,8 @@ if has apt-get; then
 elif has brew; then
   install_with_brew
 else
-  [ "$rust" = ready ] || packages="$packages, Rust $oldest_rust or later"
-  [ "$lint_tools" = ready ] || packages="$packages, rustfmt and clippy"
+  [ "$rust" = ready ] || fail "$needs_rust: install it from https://rustup.rs"
+  [ "$lint_tools" = ready ] || packages="$packages rustfmt clippy"
   fail "Please install:$packages"
 fi
-rust_is_new_enough || fail "$(what_is_wrong_with_rust), and redis-rl needs Rust $oldest_rust or later: https://rustup.rs"
+rust_is_new_enough || fail "$(what_is_wrong_with_rust), and redis-rl needs Rust $oldest_rust or later: install it from https://rustup.rs"
