@@ -21,6 +21,9 @@ PYTHON := .venv/bin/python
 # Says that .venv is complete: .venv/bin/python is a link to the system's, whose time is not ours to set.
 VENV := .venv/complete
 
+# Twice for each package: the library and the programs, then the rest. --all-targets would also take the tests
+# that a package has switched off.
+CLIPPY := cargo clippy --quiet --locked --workspace
 BENCH := cargo run --quiet --release --locked --manifest-path benches/Cargo.toml --target-dir "$(CARGO_TARGET_DIR)/bench-build"
 
 .DEFAULT_GOAL := help
@@ -61,7 +64,8 @@ lint: ## check format and lints of every Cargo package
 	@for manifest in $$(git ls-files '*Cargo.toml'); do \
 	  echo "Checking $$manifest"; \
 	  cargo fmt --all --check --manifest-path "$$manifest" || exit 1; \
-	  cargo clippy --quiet --locked --workspace --all-targets --manifest-path "$$manifest" -- -D warnings || exit 1; \
+	  $(CLIPPY) --manifest-path "$$manifest" -- -D warnings || exit 1; \
+	  $(CLIPPY) --tests --examples --manifest-path "$$manifest" -- -D warnings || exit 1; \
 	done
 
 .PHONY: demo
