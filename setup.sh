@@ -101,7 +101,6 @@ install_with_apt() {
   if [ "$rust" = missing ]; then
     cargo_package=$(rust_package)
     [ -n "$cargo_package" ] || fail "$needs_rust: install it from https://rustup.rs, since no package that apt knows is new enough"
-    echo "$needs_rust: taking the package $cargo_package"
     packages="$packages $cargo_package"
   else
     cargo_package=$(dpkg -S "$(command -v cargo)" 2>/dev/null | cut -d: -f1)
@@ -117,6 +116,7 @@ install_with_apt() {
 
   by_hand="apt-get install --no-install-recommends$packages"
   [ -z "$as_user" ] || fail "redis-rl needs what only root can install. As root: $by_hand"
+  [ "$rust" = ready ] || echo "$needs_rust: taking the package $cargo_package"
   echo "Installing:$packages"
   # shellcheck disable=SC2086 # a word for each package
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages ||
