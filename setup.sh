@@ -119,7 +119,7 @@ install_with_apt() {
   [ "$rust" = ready ] || echo "$needs_rust: taking the package $cargo_package"
   echo "Installing:$packages"
   # shellcheck disable=SC2086 # a word for each package
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages ||
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends $packages ||
     fail "Not everything could be installed. As root: $by_hand"
 
   # The service that comes with a server would take the port of `make run`.
