@@ -18,7 +18,7 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends libclang-dev \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
-# What .dockerignore lets through: the sources of the build.
+# All members of the workspace, of which .dockerignore leaves out what was built.
 COPY . .
 RUN cargo build --release --locked
 
