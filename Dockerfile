@@ -18,8 +18,8 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends libclang-dev \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
-COPY Cargo.toml Cargo.lock ./
-COPY src src
+# All members of the workspace, of which .dockerignore leaves out what was built.
+COPY . .
 RUN cargo build --release --locked
 
 FROM ${SERVER_IMAGE}
@@ -27,5 +27,6 @@ FROM ${SERVER_IMAGE}
 # not, and a module that is loaded twice stops the server.
 COPY --from=builder --chmod=0755 /build/target/release/libredis_rl.so /usr/lib/redis/modules/
 # The entrypoints put the server's name in front of options. Options of one's own replace these, so they have
-# to name the module again.
+# to name the module again: in the configuration file, where there is one. CONFIG REWRITE writes the module into
+# that file, and a server that is told twice to load it, by the file and by an option, does not start.
 CMD ["--loadmodule", "/usr/lib/redis/modules/libredis_rl.so"]

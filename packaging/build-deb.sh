@@ -1,15 +1,17 @@
 #!/bin/sh
-# Builds the Debian package of the module that `make build` left: target/package/redis-rl_<version>_<architecture>.deb.
+# Builds the Debian package of the module that `make build` left, and prints where it is:
+# target/package/redis-rl_<version>_<architecture>.deb.
 #
 #   packaging/build-deb.sh [library]
 #
 # It needs dpkg-deb and readelf (binutils, which a Rust build has anyway), no root and no network.
-# The environment may set DEB_REVISION (1), DEB_MAINTAINER and SOURCE_DATE_EPOCH.
+# The environment may set CARGO_TARGET_DIR (target), DEB_REVISION (1), DEB_MAINTAINER and SOURCE_DATE_EPOCH.
 set -eu
 
 cd "$(dirname "$0")/.."
 
-library=${1:-target/release/libredis_rl.so}
+target=${CARGO_TARGET_DIR:-target}
+library=${1:-$target/release/libredis_rl.so}
 [ -f "$library" ] || { echo "no module at $library: run make build first" >&2; exit 1; }
 
 name=redis-rl
@@ -34,19 +36,18 @@ chmod 0755 "$root"
 # The server refuses a module without execute permission. Debian's unit files let a server map code from
 # /usr/lib alone.
 install -D -m 0755 "$library" "$root/usr/lib/redis/modules/libredis_rl.so"
-install -D -m 0644 packaging/redis-rl.conf "$root/etc/redis-rl/redis-rl.conf"
 
 # The documents keep their places to one another, so that their links lead somewhere.
 doc=usr/share/doc/$name
 for file in README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(find docs lua-reference -type f); do
   [ ! -f "$file" ] || install -D -m 0644 "$file" "$root/$doc/$file"
 done
+install -D -m 0644 packaging/README.Debian "$root/$doc/README.Debian"
 install -D -m 0644 LICENSE "$root/$doc/copyright"
 ln -s copyright "$root/$doc/LICENSE"
 
-mkdir "$root/DEBIAN"
-echo /etc/redis-rl/redis-rl.conf > "$root/DEBIAN/conffiles"
-(cd "$root" && find etc usr -type f | LC_ALL=C sort | xargs md5sum) > "$root/DEBIAN/md5sums"
+install -D -m 0755 packaging/prerm "$root/DEBIAN/prerm"
+(cd "$root" && find usr -type f | LC_ALL=C sort | xargs md5sum) > "$root/DEBIAN/md5sums"
 cat > "$root/DEBIAN/control" <<CONTROL
 Package: $name
 Version: $version
@@ -62,11 +63,11 @@ Description: rate limiting as commands of Redis and Valkey
  A module that decides rate limits inside the server, in one round trip:
  RL.TOKENBUCKET, RL.SLIDING and RL.ALL, each with a read-only form.
  .
- The module is not loaded by installing the package: include
- /etc/redis-rl/redis-rl.conf in the configuration of the server.
+ Installing the package does not load the module: see
+ /usr/share/doc/redis-rl/README.Debian for the line that does.
 CONTROL
 
-mkdir -p target/package
-package=target/package/${name}_${version}_${architecture}.deb
+mkdir -p "$target/package"
+package=$target/package/${name}_${version}_${architecture}.deb
 dpkg-deb --build --root-owner-group "$root" "$package" >/dev/null
 echo "$package"

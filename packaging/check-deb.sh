@@ -27,18 +27,17 @@ fail() { echo "$package: $1" >&2; exit 1; }
 dpkg-deb -x "$package" "$root"
 dpkg-deb -e "$package" "$root/DEBIAN"
 
-for file in "$module" etc/redis-rl/redis-rl.conf usr/share/doc/redis-rl/copyright \
-  usr/share/doc/redis-rl/docs/commands/rl.tokenbucket.md; do
+doc=usr/share/doc/redis-rl
+for file in "$module" "$doc/copyright" "$doc/README.Debian" "$doc/docs/commands/rl.tokenbucket.md"; do
   [ -f "$root/$file" ] || fail "$file is missing"
 done
 [ -x "$root/$module" ] || fail "$module has no execute permission, which the server asks for"
 dpkg-deb --contents "$package" | grep -v ' root/root ' && fail 'a file is not root'\''s'
-grep -q -x /etc/redis-rl/redis-rl.conf "$root/DEBIAN/conffiles" || fail 'the configuration is no conffile'
 (cd "$root" && md5sum --quiet --check DEBIAN/md5sums) || fail 'a checksum is wrong'
 
-# The configuration as it is, but for where the package was unpacked.
-sed "s|^loadmodule /|loadmodule $root/|" "$root/etc/redis-rl/redis-rl.conf" > "$root/load.conf"
-printf 'include %s\nport %s\nbind 127.0.0.1\nsave ""\ndir %s\n' "$root/load.conf" "$port" "$root" > "$root/server.conf"
+# The line of README.Debian, but for where the package was unpacked.
+sed -n "s|^ *loadmodule /|loadmodule $root/|p" "$root/$doc/README.Debian" > "$root/server.conf"
+printf 'port %s\nbind 127.0.0.1\nsave ""\ndir %s\n' "$port" "$root" >> "$root/server.conf"
 "$server" "$root/server.conf" > "$root/server.log" 2>&1 &
 pid=$!
 reply=
