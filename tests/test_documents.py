@@ -35,7 +35,7 @@ COMMAND_PAGES = REPOSITORY / "docs" / "commands"
 #: Inline code that starts so names a file or a folder of the repository.
 FOLDERS = (
     ".ci/", ".github/", "benches/", "docs/", "examples/", "fuzz/",
-    "limiter/", "lua-reference/", "packaging/", "src/", "tests/",
+    "limiter/", "lua-reference/", "packaging/", "src/", "syntax/", "tests/",
 )  # fmt: skip
 #: What the module is loaded with for the examples of a command that is off by default.
 MODULE_ARGS = {"CL.THROTTLE": ("cl-throttle", "yes")}
