@@ -189,7 +189,7 @@ def shell_redis_cli(server: Server, words: list[str]) -> list[str]:
     return [line.rstrip() for line in done.stdout.splitlines()]
 
 
-# The figures in the prose: each was taken from calls like these
+# A figure in the prose
 
 
 START_MS = 1_751_662_800_000  # a whole minute
@@ -198,26 +198,6 @@ START_MS = 1_751_662_800_000  # a whole minute
 def assert_page_says(page: str, sentence: str) -> None:
     words = " ".join((COMMAND_PAGES / page).read_text(encoding="utf-8").split())
     assert sentence in words
-
-
-def test_a_window_lets_as_many_through_as_its_page_says(raw: RawConnection) -> None:
-    assert_page_says("rl.sliding.md", "With a limit of 100 in 60 seconds, 199 passed within 59.4 seconds.")
-    edge_ms = START_MS + 60_000
-    times = [edge_ms - 1] * raw.call("RL.SLIDING", "key", 100, 60, "COST", 100, "NOW", edge_ms - 1)[0] * 100
-    # After the edge, one after another as soon as the reply allows it.
-    now_ms = edge_ms
-    while len(times) < 199:
-        allowed, _, _, retry_after_ms = raw.call("RL.SLIDING", "key", 100, 60, "NOW", now_ms, "MS")
-        times += [now_ms] * allowed
-        now_ms += retry_after_ms
-    assert times[-1] - times[0] <= 59_401
-
-
-def test_a_low_rate_is_denied_every_other_time_as_its_page_says(raw: RawConnection) -> None:
-    assert_page_says("rl.sliding.md", "one in 60 seconds, asked every 70 seconds, is denied every other time.")
-    every_70_s = range(START_MS, START_MS + 20 * 70_000, 70_000)
-    assert [raw.call("RL.SLIDING", "key", 1, 60, "NOW", now_ms)[0] for now_ms in every_70_s] == [1, 0] * 10
-    assert {raw.call("RL.TOKENBUCKET", "bucket", 1, "0.016666", "NOW", now_ms)[0] for now_ms in every_70_s} == {1}
 
 
 def test_polling_a_bucket_loses_as_many_tokens_as_its_page_says(raw: RawConnection) -> None:
