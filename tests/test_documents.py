@@ -300,6 +300,16 @@ def test_a_command_page_has_the_syntax_that_command_docs_describes(page: Path, f
     assert keywords == tokens_of(docs["arguments"])
 
 
+@each_command_page
+def test_a_command_page_opens_with_the_summary_of_command_docs(page: Path, full_server: Server) -> None:
+    _, described = answer(full_server, "COMMAND", "DOCS", title_of(page))
+    # The prose begins behind the table; a summary has neither links nor code.
+    _, behind = page.read_text(encoding="utf-8").split("| Flags |")
+    text = behind.split("\n\n")[1]
+    opening = re.sub(r"\[([^\]]*)\]\([^)]*\)|`", r"\1", " ".join(text.split()))
+    assert opening == pairs(described)["summary"]
+
+
 def test_each_command_of_the_module_has_a_page_and_each_page_a_command(full_server: Server) -> None:
     listed = answer(full_server, "COMMAND", "LIST", "FILTERBY", "MODULE", MODULE_NAME)
     assert {name.upper() for name in listed} == {title_of(page) for page in COMMAND_PAGES.glob("*.md")}
