@@ -78,7 +78,7 @@ pub fn is_amount(number: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BucketLevel, WindowCounters};
+    use crate::{BucketLevel, MAX_NUMBER, QuotaCount, WindowCounters};
     use proptest::prelude::*;
 
     const BUCKET: BucketLevel = BucketLevel {
@@ -90,6 +90,12 @@ mod tests {
         index: 29_194_380,
         prev: 7.0,
         curr: 0.1,
+    };
+
+    const QUOTA: QuotaCount = QuotaCount {
+        start_ms: 1_751_662_800_000,
+        end_ms: 1_751_662_860_000,
+        count: 3.0,
     };
 
     #[test]
@@ -107,6 +113,15 @@ mod tests {
         assert_eq!(encode(WINDOW).as_bytes(), bytes);
         assert_eq!(bytes.len(), WindowCounters::LEN);
         assert_eq!(decode(bytes), Some(WINDOW));
+    }
+
+    #[test]
+    fn a_quota_is_these_twenty_eight_bytes() {
+        let bytes = b"RL\x01Q\x80\x2c\x3d\xd7\x97\x01\x00\x00\xe0\x16\x3e\xd7\x97\x01\x00\x00\
+            \x00\x00\x00\x00\x00\x00\x08\x40";
+        assert_eq!(encode(QUOTA).as_bytes(), bytes);
+        assert_eq!(bytes.len(), QuotaCount::LEN);
+        assert_eq!(decode(bytes), Some(QUOTA));
     }
 
     #[test]
@@ -128,45 +143,59 @@ mod tests {
 
     #[test]
     fn a_number_out_of_range_is_no_state() {
-        for number in [
-            f64::NAN,
-            f64::INFINITY,
-            f64::NEG_INFINITY,
-            -1.0,
-            -f64::MIN_POSITIVE,
-        ] {
-            let bucket = BucketLevel {
-                tokens: number,
-                ..BUCKET
-            };
-            assert_eq!(decode::<BucketLevel>(encode(bucket).as_bytes()), None);
-            for window in [
-                WindowCounters {
-                    window_s: number,
-                    ..WINDOW
-                },
-                WindowCounters {
-                    prev: number,
-                    ..WINDOW
-                },
-                WindowCounters {
-                    curr: number,
-                    ..WINDOW
-                },
-            ] {
-                assert_eq!(decode::<WindowCounters>(encode(window).as_bytes()), None);
-            }
+        let not_finite = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+        // A bucket may be in debt, of 2^53 tokens at most.
+        for tokens in [not_finite.as_slice(), &[-MAX_NUMBER - 2.0]].concat() {
+            assert_refused(BucketLevel { tokens, ..BUCKET });
         }
-        let bucket = BucketLevel {
+        for number in [not_finite.as_slice(), &[-1.0, -f64::MIN_POSITIVE]].concat() {
+            assert_refused(WindowCounters {
+                window_s: number,
+                ..WINDOW
+            });
+            assert_refused(WindowCounters {
+                prev: number,
+                ..WINDOW
+            });
+            assert_refused(WindowCounters {
+                curr: number,
+                ..WINDOW
+            });
+            assert_refused(QuotaCount {
+                count: number,
+                ..QUOTA
+            });
+        }
+        assert_refused(BucketLevel {
             last_ms: -1,
             ..BUCKET
-        };
-        assert_eq!(decode::<BucketLevel>(encode(bucket).as_bytes()), None);
-        let window = WindowCounters {
+        });
+        assert_refused(WindowCounters {
             index: -1,
             ..WINDOW
+        });
+        assert_refused(QuotaCount {
+            end_ms: -1,
+            ..QUOTA
+        });
+    }
+
+    fn assert_refused<S: Record + std::fmt::Debug>(state: S) {
+        assert_eq!(decode::<S>(encode(state).as_bytes()), None, "{state:?}");
+    }
+
+    #[test]
+    fn a_debt_and_a_period_before_1970_are_states() {
+        let debt = BucketLevel {
+            tokens: -MAX_NUMBER,
+            ..BUCKET
         };
-        assert_eq!(decode::<WindowCounters>(encode(window).as_bytes()), None);
+        assert_eq!(decode(encode(debt).as_bytes()), Some(debt));
+        let early = QuotaCount {
+            start_ms: -1,
+            ..QUOTA
+        };
+        assert_eq!(decode(encode(early).as_bytes()), Some(early));
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! Properties that hold for every rule, state and time.
 
+use super::calendar::{Period, Unit};
 use super::*;
 use proptest::prelude::*;
 
@@ -88,6 +89,44 @@ fn request() -> impl Strategy<Value = Request> {
     ]
 }
 
+/// Everything that a call can ask.
+fn any_request() -> impl Strategy<Value = Request> {
+    prop_oneof![
+        4 => request(),
+        1 => (1i64..2000, 1i64..2000).prop_map(|(one, other)| Request::Batch {
+            cost: one.max(other),
+            min: one.min(other),
+        }),
+        2 => (prop_oneof![Just(1.0), amount()], 0i64..1_000_000).prop_map(|(cost, max_wait_ms)| {
+            Request::Reserve { cost, max_wait_ms }
+        }),
+        2 => prop_oneof![Just(1.0), amount()].prop_map(Request::Force),
+    ]
+}
+
+fn period() -> impl Strategy<Value = Period> {
+    let unit = prop_oneof![
+        Just(Unit::Day),
+        Just(Unit::Week),
+        Just(Unit::Month),
+        Just(Unit::Year)
+    ];
+    prop_oneof![
+        (1i64..100_000_000, prop::option::of(now_ms())).prop_map(|(length_ms, anchor_ms)| {
+            Period::Length {
+                length_ms,
+                anchor_ms,
+            }
+        }),
+        (unit, prop::option::of(now_ms()))
+            .prop_map(|(unit, anchor_ms)| Period::Calendar { unit, anchor_ms }),
+    ]
+}
+
+fn quota() -> impl Strategy<Value = Quota> {
+    (amount(), period()).prop_map(|(limit, period)| Quota { limit, period })
+}
+
 fn refunded(amount: f64) -> Request {
     Request::Refund {
         amount,
@@ -138,7 +177,8 @@ fn check_replies<R: Rule>(decision: &Decision<R>) -> Result<(), TestCaseError> {
                 "retry {}",
                 retry
             );
-            prop_assert!(allowed == 0 || retry == 0);
+            let waits = matches!(decision.request, Request::Reserve { .. });
+            prop_assert!(allowed == 0 || retry == 0 || waits);
         }
         prop_assert!(decision.is_allowed() || answer.in_milliseconds().integers[3] != 0);
     }
@@ -152,13 +192,14 @@ fn check_retry<R: Rule>(
     answer: Answer<R>,
     probes: &[f64],
 ) -> Result<(), TestCaseError> {
-    let (Some(cost), retry_ms) = (answer.denied_cost, answer.in_milliseconds().integers[3]) else {
+    let retry_ms = answer.in_milliseconds().integers[3];
+    if answer.grant.is_some() {
         return Ok(());
-    };
+    }
     let is_allowed_after = |wait_ms: i64| {
         decide(
             decision.rule,
-            Request::Cost(cost),
+            decision.request,
             left,
             decision.now_ms + wait_ms,
         )
@@ -190,7 +231,7 @@ fn check_retry<R: Rule>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(800))]
 
     #[test]
     fn a_bucket_never_gives_more_than_its_capacity_and_what_it_refilled(
@@ -205,7 +246,7 @@ proptest! {
             match decision.request {
                 Request::Cost(cost) if decision.is_allowed() => given += cost,
                 Request::Refund { amount, .. } => given -= amount.min(decision.after.tokens),
-                Request::Cost(_) => {}
+                _ => {}
             }
             let refilled = forwards_ms / MS_PER_S * rule.refill_rate;
             prop_assert!(given <= (rule.capacity + refilled) * (1.0 + 1e-9) + 1e-6);
@@ -235,7 +276,7 @@ proptest! {
 
     #[test]
     fn a_bucket_is_denied_before_the_retry_time_and_allowed_at_it(
-        rule in token_bucket(), times in clock(), requests in prop::collection::vec(request(), 1..40),
+        rule in token_bucket(), times in clock(), requests in prop::collection::vec(any_request(), 1..40),
         probes in prop::collection::vec(0.0..1.0, 8),
     ) {
         run(rule, &times, &requests, |decision, left| {
@@ -246,7 +287,7 @@ proptest! {
 
     #[test]
     fn a_window_is_denied_before_the_retry_time_and_allowed_at_it(
-        rule in sliding_window(), times in clock(), requests in prop::collection::vec(request(), 1..40),
+        rule in sliding_window(), times in clock(), requests in prop::collection::vec(any_request(), 1..40),
         probes in prop::collection::vec(0.0..1.0, 8),
     ) {
         run(rule, &times, &requests, |decision, left| {
@@ -299,8 +340,122 @@ proptest! {
     }
 
     #[test]
+    fn a_quota_is_denied_before_the_retry_time_and_allowed_at_it(
+        rule in quota(), times in clock(), requests in prop::collection::vec(any_request(), 1..40),
+        probes in prop::collection::vec(0.0..1.0, 8),
+    ) {
+        run(rule, &times, &requests, |decision, left| {
+            check_replies(decision)?;
+            check_retry(decision, left, decision.committed(), &probes)?;
+            check_retry(decision, decision.found, decision.previewed(), &probes)
+        })?;
+    }
+
+    #[test]
+    fn a_quota_counts_in_one_period_what_its_limit_allows(
+        rule in quota(), times in clock(), requests in prop::collection::vec(request(), 1..40),
+    ) {
+        run(rule, &times, &requests, |decision, left| {
+            if let Some(counted) = left {
+                prop_assert!((0.0..=rule.limit).contains(&counted.count));
+            }
+            // What takes nothing, writes nothing.
+            if decision.after == decision.before {
+                prop_assert_eq!(decision.write(false), Write::None);
+            } else {
+                prop_assert!(matches!(decision.write(false), Write::Replicated(_)));
+                let ttl_ms = decision.ttl_ms().unwrap_or(0);
+                prop_assert!(ttl_ms > (TTL_MARGIN_S * MS_PER_S) as i64);
+            }
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn an_open_period_stays_whatever_the_rule_states(
+        rule in quota(), other in quota(), now_ms in now_ms(), later_ms in 0i64..100_000, cost in amount(),
+    ) {
+        let opened = rule.force(QuotaCount { start_ms: 0, end_ms: 0, count: 0.0 }, 1.0, now_ms);
+        let later_ms = now_ms + later_ms;
+        let decision = decide(other, Request::Force(cost), Some(opened), later_ms);
+        if later_ms < opened.end_ms {
+            prop_assert_eq!(decision.after.start_ms, opened.start_ms);
+            prop_assert_eq!(decision.after.end_ms, opened.end_ms);
+        } else if cost > 0.0 {
+            prop_assert!(decision.after.start_ms <= later_ms && later_ms < decision.after.end_ms);
+            prop_assert_eq!(decision.after.count, cost);
+        }
+    }
+
+    #[test]
+    fn a_batch_is_the_largest_number_that_there_is_room_for(
+        bucket in token_bucket(), window in sliding_window(), quota in quota(),
+        times in clock(), requests in prop::collection::vec(any_request(), 1..20),
+    ) {
+        fn check<R: Rule>(decision: &Decision<R>) -> Result<(), TestCaseError> {
+            let Request::Batch { cost, min } = decision.request else { return Ok(()) };
+            let fits = |number: i64| {
+                decision.rule.take(decision.before, number as f64, decision.now_ms).is_some()
+            };
+            let granted = decision.committed().in_milliseconds().granted.unwrap_or(-1);
+            if decision.is_allowed() {
+                prop_assert!((min..=cost).contains(&granted));
+                prop_assert!(fits(granted) && (granted == cost || !fits(granted + 1)));
+            } else {
+                prop_assert_eq!(granted, 0);
+                prop_assert!(!fits(min));
+            }
+            Ok(())
+        }
+        run(bucket, &times, &requests, |decision, _| check(decision))?;
+        run(window, &times, &requests, |decision, _| check(decision))?;
+        run(quota, &times, &requests, |decision, _| check(decision))?;
+    }
+
+    #[test]
+    fn a_reservation_may_act_once_what_it_took_is_there(
+        rule in token_bucket(), times in clock(), requests in prop::collection::vec(any_request(), 1..40),
+    ) {
+        run(rule, &times, &requests, |decision, _| {
+            let Request::Reserve { cost, max_wait_ms } = decision.request else { return Ok(()) };
+            let [allowed, .., wait_ms] = decision.committed().in_milliseconds().integers;
+            if allowed == 1 {
+                let holds = |wait_ms| {
+                    rule.advance(Some(decision.before), decision.now_ms + wait_ms).tokens >= cost
+                };
+                prop_assert!((0..=max_wait_ms).contains(&wait_ms));
+                prop_assert!(holds(wait_ms) && (wait_ms == 0 || !holds(wait_ms - 1)));
+                prop_assert!(cost <= rule.capacity);
+            }
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn every_state_that_a_call_leaves_can_be_read_again(
+        bucket in token_bucket(), window in sliding_window(), quota in quota(),
+        times in clock(), requests in prop::collection::vec(any_request(), 1..40),
+    ) {
+        fn check<S: Record + std::fmt::Debug>(left: Option<S>) -> Result<(), TestCaseError> {
+            if let Some(state) = left {
+                prop_assert_eq!(codec::decode(codec::encode(state).as_bytes()), Some(state));
+            }
+            Ok(())
+        }
+        run(bucket, &times, &requests, |decision, left| {
+            check_replies(decision)?;
+            check(left)
+        })?;
+        run(window, &times, &requests, |decision, left| {
+            check_replies(decision)?;
+            check(left)
+        })?;
+        run(quota, &times, &requests, |_, left| check(left))?;
+    }
+
+    #[test]
     fn a_bucket_is_full_at_its_reset_and_not_before(
-        rule in token_bucket(), times in clock(), requests in prop::collection::vec(request(), 1..40),
+        rule in token_bucket(), times in clock(), requests in prop::collection::vec(any_request(), 1..40),
     ) {
         run(rule, &times, &requests, |decision, left| {
             for (answer, left) in [
@@ -326,7 +481,7 @@ proptest! {
 
     #[test]
     fn a_window_counts_nothing_from_its_reset_on_and_something_before(
-        rule in sliding_window(), times in clock(), requests in prop::collection::vec(request(), 1..40),
+        rule in sliding_window(), times in clock(), requests in prop::collection::vec(any_request(), 1..40),
     ) {
         run(rule, &times, &requests, |decision, left| {
             let reset_ms = decision.committed().in_milliseconds().integers[2];
@@ -344,7 +499,7 @@ proptest! {
 
     #[test]
     fn any_stored_numbers_give_a_reply_in_range(
-        bucket in token_bucket(), window in sliding_window(), request in request(), now_ms in now_ms(),
+        bucket in token_bucket(), window in sliding_window(), request in any_request(), now_ms in now_ms(),
         amounts in [0.0..f64::MAX, 0.0..f64::MAX], count in 0..=i64::MAX, is_same_window: bool,
     ) {
         let level = BucketLevel { tokens: amounts[0], last_ms: count };
@@ -356,15 +511,15 @@ proptest! {
 
     #[test]
     fn a_preview_says_what_the_call_then_decides(
-        rule in token_bucket(), times in clock(), requests in prop::collection::vec(request(), 1..40),
+        rule in token_bucket(), times in clock(), requests in prop::collection::vec(any_request(), 1..40),
     ) {
         run(rule, &times, &requests, |decision, _| {
             let [allowed, before, ..] = decision.previewed().in_seconds().integers;
             let [committed, after, ..] = decision.committed().in_seconds().integers;
             prop_assert_eq!(allowed, committed);
             match decision.request {
-                Request::Cost(_) => prop_assert!(after <= before),
                 Request::Refund { .. } => prop_assert!(after >= before),
+                _ => prop_assert!(after <= before),
             }
             Ok(())
         })?;

@@ -247,6 +247,8 @@ impl SlidingWindow {
 impl Rule for SlidingWindow {
     type State = WindowCounters;
 
+    const ADVANCES: bool = true;
+
     fn advance(self, found: Option<WindowCounters>, now_ms: i64) -> WindowCounters {
         let index = self.index_at(now_ms);
         match found {
@@ -263,10 +265,14 @@ impl Rule for SlidingWindow {
 
     fn take(self, counters: WindowCounters, cost: f64, now_ms: i64) -> Option<WindowCounters> {
         self.admits(counters, cost, self.index_at(now_ms), now_ms)
-            .then_some(WindowCounters {
-                curr: counters.curr + cost,
-                ..counters
-            })
+            .then(|| self.force(counters, cost, now_ms))
+    }
+
+    fn force(self, counters: WindowCounters, cost: f64, _now_ms: i64) -> WindowCounters {
+        WindowCounters {
+            curr: counters.curr + cost,
+            ..counters
+        }
     }
 
     /// Without a time the current counter gives back first, then the previous one; with a time only the one that
@@ -298,7 +304,7 @@ impl Rule for SlidingWindow {
         let (window_start_s, elapsed_s) = rule.start_and_elapsed_s(rule.index_at(now_ms), now_ms);
         Times {
             reset: reported_time(window_start_s + rule.window_s),
-            retry: match answer.denied_cost {
+            retry: match answer.denied_cost() {
                 None => 0,
                 Some(_) => reported_time((rule.window_s - elapsed_s).ceil()),
             },
@@ -313,14 +319,14 @@ impl Rule for SlidingWindow {
         let reset = rule.reset_after_ms(left, now_ms);
         Times {
             reset,
-            retry: match answer.denied_cost {
+            retry: match answer.denied_cost() {
                 None => 0,
                 Some(cost) => rule.retry_after_ms(left, cost, now_ms, reset),
             },
         }
     }
 
-    fn ttl_ms(self, _counters: WindowCounters) -> Option<i64> {
+    fn ttl_ms(self, _counters: WindowCounters, _now_ms: i64) -> Option<i64> {
         let ttl_s = (2.0 * self.window_s).ceil() + TTL_MARGIN_S;
         Some((ttl_s * MS_PER_S) as i64)
     }

@@ -1,11 +1,14 @@
 //! The token bucket with lazy refill: `lua-reference/token_bucket.lua`.
 
-use super::codec::{HEADER_LEN, Record, is_amount};
+use super::codec::{HEADER_LEN, Record};
 use super::search::partition_point_near;
 use super::{
-    Answer, MAX_REPORTED_TIME, MAX_TTL_S, MS_PER_S, NEVER_MS, Rule, TTL_MARGIN_S, Times,
-    reported_time,
+    Answer, MAX_NUMBER, MAX_REPORTED_TIME, MAX_TTL_S, MS_PER_S, NEVER_MS, Request, Rule,
+    TTL_MARGIN_S, Times, reported_time, seconds_up,
 };
+
+/// The largest debt.
+const MIN_TOKENS: f64 = -MAX_NUMBER;
 
 /// A burst of `capacity` tokens, refilled at `refill_rate` tokens per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,7 +22,7 @@ pub struct TokenBucket {
 /// What is in a bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BucketLevel {
-    /// Tokens at `last_ms`, finite and not negative.
+    /// Tokens at `last_ms`, finite; negative is a debt, of 2^53 at most.
     pub tokens: f64,
     /// Unix time in milliseconds up to which the bucket is refilled, not negative.
     pub last_ms: i64,
@@ -53,8 +56,27 @@ impl TokenBucket {
     }
 }
 
+impl TokenBucket {
+    /// The smallest wait in ms, at least 1, after which the same reservation is granted, or [`NEVER_MS`].
+    #[cold]
+    fn retry_reserve_ms(self, left: BucketLevel, cost: f64, max_wait_ms: i64, now_ms: i64) -> i64 {
+        if cost > self.capacity || self.refill_rate == 0.0 {
+            return NEVER_MS;
+        }
+        let guess = self.wait_for(cost, left, now_ms, 1) - max_wait_ms;
+        partition_point_near(1, MAX_REPORTED_TIME, guess, |wait_ms| {
+            let at_ms = now_ms + wait_ms;
+            let level = self.advance(Some(left), at_ms);
+            self.reserve(level, cost, max_wait_ms, at_ms).is_some()
+        })
+        .unwrap_or(MAX_REPORTED_TIME)
+    }
+}
+
 impl Rule for TokenBucket {
     type State = BucketLevel;
+
+    const ADVANCES: bool = true;
 
     fn advance(self, found: Option<BucketLevel>, now_ms: i64) -> BucketLevel {
         BucketLevel {
@@ -71,6 +93,39 @@ impl Rule for TokenBucket {
             tokens: level.tokens - cost,
             ..level
         })
+    }
+
+    fn force(self, level: BucketLevel, cost: f64, _now_ms: i64) -> BucketLevel {
+        BucketLevel {
+            tokens: (level.tokens - cost).max(MIN_TOKENS),
+            ..level
+        }
+    }
+
+    /// The bucket goes into debt, so that the next reservation waits behind this one: the debt is the queue. A debt
+    /// that would pass its largest value is refused, since cutting it off would give tokens away.
+    #[cold]
+    fn reserve(
+        self,
+        level: BucketLevel,
+        cost: f64,
+        max_wait_ms: i64,
+        now_ms: i64,
+    ) -> Option<(BucketLevel, i64)> {
+        if let Some(after) = self.take(level, cost, now_ms) {
+            return Some((after, 0));
+        }
+        if cost > self.capacity || self.refill_rate == 0.0 || level.tokens - cost < MIN_TOKENS {
+            return None;
+        }
+        let wait_ms = self.wait_for(cost, level, now_ms, 1);
+        let is_covered = wait_ms <= max_wait_ms && self.tokens_at(level, now_ms + wait_ms) >= cost;
+        is_covered.then(|| (self.force(level, cost, now_ms), wait_ms))
+    }
+
+    #[cold]
+    fn reserved_wait_ms(self, left: BucketLevel, now_ms: i64) -> i64 {
+        self.wait_for(0.0, left, now_ms, 0)
     }
 
     fn refund(self, level: BucketLevel, amount: f64, _at_ms: Option<i64>) -> BucketLevel {
@@ -90,17 +145,22 @@ impl Rule for TokenBucket {
             capacity,
             refill_rate,
         } = answer.rule;
-        if refill_rate == 0.0 {
-            return Times { reset: 0, retry: 0 };
-        }
         let tokens = answer.shown.tokens;
         let now_s = answer.now_ms as f64 / MS_PER_S;
-        Times {
-            reset: reported_time((now_s + (capacity - tokens) / refill_rate).ceil()),
-            retry: answer.denied_cost.map_or(0, |cost| {
+        let reset = if refill_rate > 0.0 {
+            reported_time((now_s + (capacity - tokens) / refill_rate).ceil())
+        } else {
+            0
+        };
+        let retry = match (answer.request, answer.denied_cost()) {
+            // No script waits: its time is the exact one, rounded up.
+            (Request::Reserve { .. }, _) => seconds_up(Self::times_ms(answer).retry),
+            (_, Some(cost)) if refill_rate > 0.0 => {
                 reported_time(((cost - tokens) / refill_rate).ceil())
-            }),
-        }
+            }
+            _ => 0,
+        };
+        Times { reset, retry }
     }
 
     #[inline(always)]
@@ -110,17 +170,24 @@ impl Rule for TokenBucket {
         } = answer;
         Times {
             reset: rule.wait_for(rule.capacity, left, now_ms, 0),
-            retry: match answer.denied_cost {
-                None => 0,
-                Some(cost) if cost > rule.capacity => NEVER_MS,
-                Some(cost) => rule.wait_for(cost, left, now_ms, 1),
+            retry: match (answer.grant, answer.request) {
+                (Some(grant), _) => grant.wait_ms,
+                (None, Request::Reserve { cost, max_wait_ms }) => {
+                    rule.retry_reserve_ms(left, cost, max_wait_ms, now_ms)
+                }
+                (None, request) => match request.min_cost() {
+                    None => 0,
+                    Some(cost) if cost > rule.capacity => NEVER_MS,
+                    Some(cost) => rule.wait_for(cost, left, now_ms, 1),
+                },
             },
         }
     }
 
-    fn ttl_ms(self, _level: BucketLevel) -> Option<i64> {
+    fn ttl_ms(self, level: BucketLevel, _now_ms: i64) -> Option<i64> {
         if self.refill_rate > 0.0 {
-            let ttl_s = (self.capacity / self.refill_rate).ceil() + TTL_MARGIN_S;
+            let tokens = self.capacity - level.tokens.min(0.0);
+            let ttl_s = (tokens / self.refill_rate).ceil() + TTL_MARGIN_S;
             Some((ttl_s.min(MAX_TTL_S) * MS_PER_S) as i64)
         } else {
             None
@@ -138,6 +205,7 @@ impl Record for BucketLevel {
     }
 
     fn from_fields((tokens, last_ms): Self::Fields) -> Option<Self> {
-        (is_amount(tokens) && last_ms >= 0).then_some(Self { tokens, last_ms })
+        let in_range = (MIN_TOKENS..=f64::MAX).contains(&tokens) && last_ms >= 0;
+        in_range.then_some(Self { tokens, last_ms })
     }
 }
