@@ -28,7 +28,7 @@ pub enum LeaseRequest {
 }
 
 /// What a set of leases holds, as far as a decision needs it. Unix times in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leases {
     /// How many are live.
     pub live: i64,

@@ -205,12 +205,13 @@ impl SlidingWindow {
         let old_index = old_rule.index_at(now_ms);
         let estimate = old_rule.estimate(counters.roll_over(old_index), old_index, now_ms);
         let (_, elapsed_s) = self.start_and_elapsed_s(index, now_ms);
-        // Forged counters may estimate what is no number. What is stored must be finite again.
+        // Rounding may bring the estimate below 0, and forged counters may estimate what is no number. What is stored
+        // must be finite again.
         let finite = |count: f64| {
-            if count.is_nan() {
-                0.0
+            if count > 0.0 {
+                count.min(f64::MAX)
             } else {
-                count.clamp(0.0, f64::MAX)
+                0.0
             }
         };
         WindowCounters {

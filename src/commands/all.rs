@@ -1,19 +1,24 @@
 //! The flow of RL.ALL and RL.ALL_RO: several limits, all or nothing.
+//!
+//! Each rule is decided on its own key, and then the call as a whole: denied if a rule that is not in the shadow denies;
+//! repeated if it has leases to take and all of them are live already; else allowed. What each rule then does follows
+//! from both: see [`Fate`].
 
-use super::docs::{KEY, MS, NOW, NUMKEYS, PREVIEW_RULES, RULES};
+use super::docs::{CALL_ID, KEY, MAXWAIT, MS, NOW, NUMKEYS, PREVIEW_RULES, RULES};
 use super::error::Error;
 use super::kind::{Commit, Limit};
+use super::leases::{LeaseLimit, LeaseSetDecision, lease_request};
 use super::record::RecordDecision;
 use crate::host::{
     Argv, Command, CommandInfo, Context, KeyAccess, KeyPositions, OpenKey, Outcome, WriteKey,
     counters, injected_panic,
 };
-use limiter::{Reply, Request, SlidingWindow, TokenBucket};
+use limiter::{Quota, Reply, SlidingWindow, TokenBucket};
 use smallvec::SmallVec;
 use std::ops::Range;
 use syntax::{
-    AnyRule, Options, RULES_ON_STACK, Rules, SyntaxError, TimeUnit, check_distinct,
-    check_read_only, parse_all, parse_numkeys,
+    AllOptions, AnyRule, Lease, RULES_ON_STACK, RuleArgs, Rules, SyntaxError, TimeUnit,
+    check_distinct, check_read_only, parse_all, parse_numkeys,
 };
 
 /// The position of the first key: after the command's name and numkeys.
@@ -27,54 +32,54 @@ impl Command for All {
     const INFO: CommandInfo = CommandInfo {
         name: c"rl.all",
         summary: c"Takes from several limiters atomically: from all of them, or from none.",
-        complexity: c"O(N*log(N)) where N is the number of keys.",
+        complexity: c"O(N*log(N)) where N is the number of keys, and that of RL.CONCURRENCY for each of its rules.",
         since: c"0.1.0",
         arity: 6,
         access: KeyAccess::Update,
         key_positions: KeyPositions::Counted(key_positions),
-        args: &[NUMKEYS, KEY.repeated(), RULES, NOW, MS],
+        args: &[NUMKEYS, KEY.repeated(), RULES, CALL_ID, MAXWAIT, NOW, MS],
         counters: counters!(),
     };
 
-    /// Parse; open and decide each; then store and replicate all or none, publish, reply.
+    /// Parse; open and decide each; decide the whole; store and replicate all or none, publish, reply.
     fn call(context: Context<'_>, argv: Argv<'_>) -> Result<Outcome, Error> {
         let mut rules = Rules::new();
-        let options = parse(argv, &mut rules).map_err(|error| Error::Syntax(error, &Self::INFO))?;
+        let AllOptions { options, lease } =
+            parse(argv, &mut rules).map_err(|error| Error::Syntax(error, &Self::INFO))?;
         let server_now_ms = context.now_ms();
         let now_ms = options.now_ms.unwrap_or(server_now_ms);
+        check_times(&rules, now_ms)?;
 
-        let mut limiters: SmallVec<[(WriteKey<'_>, AnyDecision); RULES_ON_STACK]> = SmallVec::new();
-        for (position, &(rule, request)) in (FIRST_KEY..).zip(&rules) {
-            let mut key = context.open_for_writing(argv.key(position));
-            let decision = decide(rule, request, &mut key, now_ms)?;
-            limiters.push((key, decision));
+        let mut keys: SmallVec<[WriteKey<'_>; RULES_ON_STACK]> = SmallVec::new();
+        let mut decisions = Decisions::new();
+        for (position, args) in (FIRST_KEY..).zip(&rules) {
+            let mut key = context.open_for_writing(argv.arg(position));
+            decisions.push(decide(args, lease, argv, &mut key, now_ms)?);
+            keys.push(key);
         }
-        let all_allow = limiters.iter().all(|(_, decision)| decision.is_allowed());
+        let outcome = outcome_of(&decisions, lease);
 
         // Computed before anything is written, so that a call that fails changes nothing.
         let mut replies = Replies::new();
-        for (key, decision) in &limiters {
+        for (decision, key) in decisions.iter().zip(&keys) {
             injected_panic(key.name().bytes());
-            replies.push(if all_allow {
-                decision.committed(options.unit)
-            } else {
-                decision.previewed(options.unit)
+            replies.push(match decision.fate(outcome) {
+                Fate::Committed => decision.any.committed(options.unit),
+                Fate::Untouched => decision.any.previewed(options.unit),
+                Fate::Repeated => decision.any.repeated(options.unit),
             });
         }
-        for (key, decision) in &mut limiters {
-            if all_allow {
-                decision.commit(key, server_now_ms)?;
+        for (decision, key) in decisions.iter().zip(&mut keys) {
+            if decision.fate(outcome) == Fate::Committed {
+                decision.any.commit(key, server_now_ms)?;
             }
             key.close();
         }
-        for (key, decision) in &limiters {
-            // A call that is denied as a whole allowed nobody anything.
-            let outcome = decision.outcome();
-            if all_allow || outcome == Outcome::Denied {
-                context.publish(key.name(), outcome);
-            }
+        for (decision, key) in decisions.iter().zip(&keys) {
+            decision.publish(context, key, outcome);
         }
-        Ok(reply(context, all_allow, &replies))
+        reply(context, outcome, &replies);
+        Ok(outcome)
     }
 }
 
@@ -87,38 +92,50 @@ impl Command for AllPreview {
         name: c"rl.all_ro",
         summary: c"Returns what RL.ALL would decide now, without taking anything.",
         access: KeyAccess::Read,
-        args: &[NUMKEYS, KEY.repeated(), PREVIEW_RULES, NOW, MS],
+        args: &[
+            NUMKEYS,
+            KEY.repeated(),
+            PREVIEW_RULES,
+            CALL_ID,
+            MAXWAIT,
+            NOW,
+            MS,
+        ],
         counters: counters!(),
         ..All::INFO
     };
 
-    /// Parse; open and decide each; reply.
+    /// Parse; open and decide each; decide the whole; reply.
     fn call(context: Context<'_>, argv: Argv<'_>) -> Result<Outcome, Error> {
         let mut rules = Rules::new();
-        let options = parse(argv, &mut rules)
+        let AllOptions { options, lease } = parse(argv, &mut rules)
             .and_then(|options| check_read_only(&rules).map(|()| options))
             .map_err(|error| Error::Syntax(error, &Self::INFO))?;
         let now_ms = options.now_ms.unwrap_or_else(|| context.now_ms());
+        check_times(&rules, now_ms)?;
 
-        let mut all_allow = true;
-        let mut replies = Replies::new();
-        for (position, &(rule, request)) in (FIRST_KEY..).zip(&rules) {
-            let mut key = context.open_for_reading(argv.key(position));
-            injected_panic(argv.get(position));
-            let decision = decide(rule, request, &mut key, now_ms)?;
-            all_allow &= decision.is_allowed();
-            replies.push(decision.previewed(options.unit));
+        let mut decisions = Decisions::new();
+        for (position, args) in (FIRST_KEY..).zip(&rules) {
+            let mut key = context.open_for_reading(argv.arg(position));
+            decisions.push(decide(args, lease, argv, &mut key, now_ms)?);
         }
-        Ok(reply(context, all_allow, &replies))
+        let outcome = outcome_of(&decisions, lease);
+        let mut replies = Replies::new();
+        for (position, decision) in (FIRST_KEY..).zip(&decisions) {
+            injected_panic(argv.get(position));
+            replies.push(match decision.fate(outcome) {
+                Fate::Committed | Fate::Untouched => decision.any.previewed(options.unit),
+                Fate::Repeated => decision.any.repeated(options.unit),
+            });
+        }
+        reply(context, outcome, &replies);
+        Ok(outcome)
     }
 }
 
-/// The replies of the rules, in the order of the keys.
-type Replies = SmallVec<[Reply; RULES_ON_STACK]>;
-
 /// Reads a call: its rules, in the order of the keys, go into `rules`.
 #[inline(always)]
-fn parse(argv: Argv<'_>, rules: &mut Rules) -> Result<Options, SyntaxError> {
+fn parse(argv: Argv<'_>, rules: &mut Rules) -> Result<AllOptions, SyntaxError> {
     let numkeys = parse_numkeys(argv.get(1), argv.len() - FIRST_KEY)?;
     let args = argv.iter_from(FIRST_KEY + numkeys);
     let options = parse_all(numkeys, args, rules)?;
@@ -133,39 +150,134 @@ fn key_positions(argv: Argv<'_>) -> Range<usize> {
     FIRST_KEY..FIRST_KEY + numkeys
 }
 
-/// Replies with what was computed before: once an array has begun, nothing may fail. Returns what the call counts as.
-fn reply(context: Context<'_>, all_allow: bool, replies: &Replies) -> Outcome {
-    context.reply_array(1 + replies.len());
-    context.reply_integer(i64::from(all_allow));
-    for reply in replies {
-        context.reply_integers(&reply.integers);
-    }
-    if all_allow {
+/// Refuses rules that make no sense at this time, before a key is opened.
+fn check_times(rules: &Rules, now_ms: i64) -> Result<(), Error> {
+    rules.iter().try_for_each(|args| match args.rule {
+        AnyRule::Quota(rule, _) => rule.check_time(now_ms),
+        _ => Ok(()),
+    })
+}
+
+/// The decisions on the rules, in the order of the keys.
+type Decisions<'call> = SmallVec<[RuleDecision<'call>; RULES_ON_STACK]>;
+
+/// The replies of the rules, in the order of the keys.
+type Replies = SmallVec<[Reply; RULES_ON_STACK]>;
+
+/// The decision on one rule.
+struct RuleDecision<'call> {
+    any: AnyDecision<'call>,
+    /// It cannot deny the call.
+    is_shadow: bool,
+}
+
+/// What a rule does in a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// What it decided.
+    Committed,
+    /// Nothing: the call is denied, or only the rule is, in the shadow.
+    Untouched,
+    /// Nothing: the call was committed before.
+    Repeated,
+}
+
+/// Reads the limiter that `key` holds and decides, by whichever rule it is.
+// Always inlined: the decision is made where the call keeps it.
+#[inline(always)]
+fn decide<'call>(
+    args: &RuleArgs,
+    lease: Option<Lease>,
+    argv: Argv<'call>,
+    key: &mut impl OpenKey,
+    now_ms: i64,
+) -> Result<RuleDecision<'call>, Error> {
+    let any = match (args.rule, lease) {
+        (AnyRule::TokenBucket(rule, request), _) => {
+            AnyDecision::TokenBucket(rule.decide(request, key, now_ms)?)
+        }
+        (AnyRule::Sliding(rule, request), _) => {
+            AnyDecision::Sliding(rule.decide(request, key, now_ms)?)
+        }
+        (AnyRule::Quota(rule, request), _) => {
+            AnyDecision::Quota(rule.decide(request, key, now_ms)?)
+        }
+        (AnyRule::Concurrency { rule, is_release }, Some(lease)) => {
+            let request = lease_request(is_release, lease);
+            let limit = LeaseLimit::new(rule, lease, argv);
+            AnyDecision::Concurrency(limit.decide(request, key, now_ms)?)
+        }
+        (AnyRule::Concurrency { .. }, None) => {
+            let error = SyntaxError::Requires("CONCURRENCY", "ID");
+            return Err(Error::Syntax(error, &All::INFO));
+        }
+    };
+    Ok(RuleDecision {
+        any,
+        is_shadow: args.is_shadow,
+    })
+}
+
+/// What becomes of the call as a whole.
+fn outcome_of(decisions: &Decisions<'_>, lease: Option<Lease>) -> Outcome {
+    let mut binding = decisions.iter().filter(|decision| !decision.is_shadow);
+    if lease.is_some() && is_repeated(binding.clone()) {
+        Outcome::Repeated
+    } else if binding.all(|decision| decision.any.is_allowed()) {
         Outcome::Allowed
     } else {
         Outcome::Denied
     }
 }
 
-/// A decision of any kind.
-enum AnyDecision {
-    TokenBucket(RecordDecision<TokenBucket>),
-    Sliding(RecordDecision<SlidingWindow>),
+/// Whether there are leases to take and all of them are live already.
+fn is_repeated<'a>(binding: impl Iterator<Item = &'a RuleDecision<'a>> + Clone) -> bool {
+    let mut leases = binding.filter_map(|decision| decision.any.has_live_lease());
+    leases.clone().next().is_some() && leases.all(|is_live| is_live)
 }
 
-/// Reads the limiter that `key` holds and decides, by whichever rule it is.
-// Always inlined: the decision is made where the call keeps it.
-#[inline(always)]
-fn decide(
-    rule: AnyRule,
-    request: Request,
-    key: &mut impl OpenKey,
-    now_ms: i64,
-) -> Result<AnyDecision, Error> {
-    Ok(match rule {
-        AnyRule::TokenBucket(rule) => AnyDecision::TokenBucket(rule.decide(request, key, now_ms)?),
-        AnyRule::Sliding(rule) => AnyDecision::Sliding(rule.decide(request, key, now_ms)?),
-    })
+impl RuleDecision<'_> {
+    fn fate(&self, outcome: Outcome) -> Fate {
+        match outcome {
+            // A live lease is renewed, so that the call that took it can be sent again to keep it.
+            Outcome::Repeated if self.any.has_live_lease() == Some(true) => Fate::Committed,
+            Outcome::Repeated => Fate::Repeated,
+            Outcome::Denied => Fate::Untouched,
+            _ if self.any.is_allowed() => Fate::Committed,
+            _ => Fate::Untouched,
+        }
+    }
+
+    /// Publishes what became of the rule. A call that is denied as a whole allowed nobody anything.
+    fn publish(&self, context: Context<'_>, key: &WriteKey<'_>, outcome: Outcome) {
+        let is_allowed = self.any.is_allowed();
+        match (outcome, self.is_shadow) {
+            (Outcome::Repeated, false) if self.any.has_live_lease() == Some(true) => {
+                context.publish(key.name(), Outcome::Repeated);
+            }
+            (Outcome::Repeated, _) => {}
+            (_, true) if !is_allowed => context.publish_shadow(key.name()),
+            (Outcome::Denied, _) if is_allowed => {}
+            _ => context.publish(key.name(), self.any.outcome()),
+        }
+    }
+}
+
+/// Replies with what was computed before: once an array has begun, nothing may fail.
+fn reply(context: Context<'_>, outcome: Outcome, replies: &Replies) {
+    context.reply_array(1 + replies.len());
+    context.reply_integer(i64::from(outcome != Outcome::Denied));
+    for reply in replies {
+        context.reply_integers(&reply.integers);
+    }
+}
+
+/// A decision of any kind.
+enum AnyDecision<'call> {
+    TokenBucket(RecordDecision<TokenBucket>),
+    Sliding(RecordDecision<SlidingWindow>),
+    Quota(RecordDecision<Quota>),
+    Concurrency(LeaseSetDecision<'call>),
 }
 
 /// Does the same with a decision of any kind: a `dyn` would cost an RL.ALL of two 11 %.
@@ -174,13 +286,19 @@ macro_rules! with_decision {
         match $any {
             AnyDecision::TokenBucket($decision) => $result,
             AnyDecision::Sliding($decision) => $result,
+            AnyDecision::Quota($decision) => $result,
+            AnyDecision::Concurrency($decision) => $result,
         }
     };
 }
 
-impl Commit for AnyDecision {
+impl Commit for AnyDecision<'_> {
     fn is_allowed(&self) -> bool {
         with_decision!(self, decision => decision.is_allowed())
+    }
+
+    fn has_live_lease(&self) -> Option<bool> {
+        with_decision!(self, decision => decision.has_live_lease())
     }
 
     fn outcome(&self) -> Outcome {
@@ -193,6 +311,10 @@ impl Commit for AnyDecision {
 
     fn previewed(&self, unit: TimeUnit) -> Reply {
         with_decision!(self, decision => decision.previewed(unit))
+    }
+
+    fn repeated(&self, unit: TimeUnit) -> Reply {
+        with_decision!(self, decision => decision.repeated(unit))
     }
 
     fn commit(&self, key: &mut WriteKey<'_>, server_now_ms: i64) -> Result<(), Error> {

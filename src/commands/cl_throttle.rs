@@ -45,7 +45,7 @@ impl Command for ClThrottle {
         let ThrottleArgs { rule, request } =
             parse_throttle(argv.iter_from(2)).map_err(|error| Error::Syntax(error, &Self::INFO))?;
         let now_ms = context.now_ms();
-        let mut key = context.open_for_writing(argv.key(1));
+        let mut key = context.open_for_writing(argv.arg(1));
         let decision = rule.decide(request, &mut key, now_ms)?;
         let reply = decision.committed(TimeUnit::Milliseconds);
         decision.commit(&mut key, now_ms)?;

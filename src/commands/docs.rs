@@ -9,7 +9,10 @@ pub const fn doc(parameter: &Parameter) -> ArgDoc {
     let kind = match parameter.domain {
         Domain::Decimal { .. } => ArgKind::Double,
         Domain::UnixTime => ArgKind::UnixTime,
-        Domain::Integer { .. } | Domain::SignedInteger | Domain::KeyCount => ArgKind::Integer,
+        Domain::Integer { .. } | Domain::SignedInteger | Domain::KeyCount | Domain::Batch => {
+            ArgKind::Integer
+        }
+        Domain::Period | Domain::Id => ArgKind::Text,
     };
     match parameter.keyword {
         None => ArgDoc::required(parameter.name, kind),
@@ -34,36 +37,134 @@ const REFUND: ArgDoc = ArgDoc::with_token(
     "REFUND",
 );
 
+const COST: ArgDoc = doc(&parameter::COST);
+const FORCE: ArgDoc = doc(&parameter::FORCE);
+
+/// A cost, of which a part may do.
+const COST_OR_PART: ArgDoc = ArgDoc::with_token(
+    "cost",
+    ArgKind::Block(&[
+        ArgDoc {
+            token: None,
+            ..doc(&parameter::COST)
+        },
+        doc(&parameter::ATLEAST).optional(),
+    ]),
+    "COST",
+);
+
 /// What a call asks.
 pub const REQUEST: ArgDoc =
-    ArgDoc::required("request", ArgKind::OneOf(&[doc(&parameter::COST), REFUND])).optional();
+    ArgDoc::required("request", ArgKind::OneOf(&[COST_OR_PART, FORCE, REFUND])).optional();
 
 /// What a preview asks.
-pub const PREVIEW_REQUEST: ArgDoc = doc(&parameter::COST).optional();
+pub const PREVIEW_REQUEST: ArgDoc = COST_OR_PART.optional();
+
+/// What a rule of RL.ALL asks.
+const RULE_REQUEST: ArgDoc =
+    ArgDoc::required("request", ArgKind::OneOf(&[COST, FORCE, REFUND])).optional();
+
+pub const MAXWAIT: ArgDoc = doc(&parameter::MAXWAIT).optional();
+pub const ID: ArgDoc = doc(&parameter::ID);
+pub const XX: ArgDoc = ArgDoc::with_token("xx", ArgKind::Flag, "XX").optional();
+pub const RELEASED_IDS: ArgDoc = doc(&parameter::RELEASED_ID).repeated();
+
+/// The lease of an RL.ALL call.
+pub const CALL_ID: ArgDoc = ArgDoc::with_token(
+    "lease",
+    ArgKind::Block(&[ArgDoc { token: None, ..ID }, XX]),
+    "ID",
+)
+.optional();
+
+const SHADOW: ArgDoc = ArgDoc::with_token("shadow", ArgKind::Flag, "SHADOW").optional();
+const RELEASE: ArgDoc = ArgDoc::with_token("release", ArgKind::Flag, "RELEASE").optional();
 
 pub const CAPACITY: ArgDoc = doc(&parameter::CAPACITY);
 pub const REFILL_RATE: ArgDoc = doc(&parameter::REFILL_RATE);
 pub const LIMIT: ArgDoc = doc(&parameter::LIMIT);
 pub const WINDOW: ArgDoc = doc(&parameter::WINDOW);
 
-const ALGORITHM: ArgDoc = ArgDoc::required(
-    "algorithm",
+pub const MAX_LEASES: ArgDoc = doc(&parameter::MAX_LEASES);
+pub const LEASE: ArgDoc = doc(&parameter::LEASE);
+
+const ANCHOR: ArgDoc = doc(&parameter::ANCHOR).optional();
+
+const fn unit(name: &'static str, token: &'static str) -> ArgDoc {
+    ArgDoc::with_token(name, ArgKind::Flag, token)
+}
+
+/// Seconds, a unit of the calendar, or an end.
+pub const PERIOD: ArgDoc = ArgDoc::required(
+    "period",
     ArgKind::OneOf(&[
-        ArgDoc::with_token(
-            "token_bucket",
-            ArgKind::Block(&[CAPACITY, REFILL_RATE]),
-            "TOKENBUCKET",
+        ArgDoc::required(
+            "length",
+            ArgKind::Block(&[ArgDoc::required("seconds", ArgKind::Double), ANCHOR]),
         ),
-        ArgDoc::with_token("sliding", ArgKind::Block(&[LIMIT, WINDOW]), "SLIDING"),
+        ArgDoc::required(
+            "calendar",
+            ArgKind::Block(&[
+                ArgDoc::required(
+                    "unit",
+                    ArgKind::OneOf(&[
+                        unit("day", "DAY"),
+                        unit("week", "WEEK"),
+                        unit("month", "MONTH"),
+                        unit("year", "YEAR"),
+                    ]),
+                ),
+                ANCHOR,
+            ]),
+        ),
+        doc(&parameter::UNTIL),
     ]),
 );
+
+/// A rule of RL.ALL: an algorithm with its parameters, and what is asked of it.
+const fn rule(name: &'static str, token: &'static str, args: &'static [ArgDoc]) -> ArgDoc {
+    ArgDoc::with_token(name, ArgKind::Block(args), token)
+}
 
 /// The name of the rules in COMMAND DOCS.
 pub const RULE: &str = "rule";
 
 /// The rules of RL.ALL, one for each key.
-pub const RULES: ArgDoc = ArgDoc::required(RULE, ArgKind::Block(&[ALGORITHM, REQUEST])).repeated();
+pub const RULES: ArgDoc = ArgDoc::required(
+    RULE,
+    ArgKind::OneOf(&[
+        rule(
+            "token_bucket",
+            "TOKENBUCKET",
+            &[CAPACITY, REFILL_RATE, RULE_REQUEST, SHADOW],
+        ),
+        rule("sliding", "SLIDING", &[LIMIT, WINDOW, RULE_REQUEST, SHADOW]),
+        rule("quota", "QUOTA", &[LIMIT, PERIOD, RULE_REQUEST, SHADOW]),
+        rule(
+            "concurrency",
+            "CONCURRENCY",
+            &[MAX_LEASES, LEASE, RELEASE, SHADOW],
+        ),
+    ]),
+)
+.repeated();
 
 /// The rules of RL.ALL_RO.
-pub const PREVIEW_RULES: ArgDoc =
-    ArgDoc::required(RULE, ArgKind::Block(&[ALGORITHM, PREVIEW_REQUEST])).repeated();
+pub const PREVIEW_RULES: ArgDoc = ArgDoc::required(
+    RULE,
+    ArgKind::OneOf(&[
+        rule(
+            "token_bucket",
+            "TOKENBUCKET",
+            &[CAPACITY, REFILL_RATE, COST.optional(), SHADOW],
+        ),
+        rule(
+            "sliding",
+            "SLIDING",
+            &[LIMIT, WINDOW, COST.optional(), SHADOW],
+        ),
+        rule("quota", "QUOTA", &[LIMIT, PERIOD, COST.optional(), SHADOW]),
+        rule("concurrency", "CONCURRENCY", &[MAX_LEASES, LEASE, SHADOW]),
+    ]),
+)
+.repeated();

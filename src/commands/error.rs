@@ -1,9 +1,10 @@
 //! Why a call is answered with an error.
 
 use super::docs::RULE;
-use crate::host::{ArgDoc, CommandInfo, NotReplicated};
+use crate::host::{ArgDoc, CommandInfo, NotASortedSet, NotReplicated};
 use std::fmt;
 use syntax::SyntaxError;
+use syntax::parameter::UNTIL;
 
 /// Why a call is answered with an error. It changed nothing.
 pub enum Error {
@@ -11,8 +12,16 @@ pub enum Error {
     Syntax(SyntaxError, &'static CommandInfo),
     /// A key holds something else than a state of the rule's algorithm.
     WrongType,
+    /// The period that a call states with `UNTIL` is over.
+    UntilPassed,
     /// The server did not accept what replicas and the append-only file must receive.
     NotReplicated,
+}
+
+impl From<NotASortedSet> for Error {
+    fn from(_: NotASortedSet) -> Self {
+        Self::WrongType
+    }
 }
 
 impl From<NotReplicated> for Error {
@@ -41,6 +50,11 @@ impl fmt::Display for Error {
             Self::WrongType => {
                 f.write_str("WRONGTYPE Key holds a value that is not this limiter's state")
             }
+            Self::UntilPassed => write!(
+                f,
+                "ERR {UNTIL} must be {}, and later than the time of the call",
+                UNTIL.domain
+            ),
             Self::NotReplicated => {
                 f.write_str("ERR the server cannot replicate the result; nothing was changed")
             }

@@ -1,17 +1,31 @@
 //! What a kind of limit is to the flow of a call.
 
 use super::error::Error;
-use crate::host::{CommandInfo, OpenKey, Outcome, WriteKey};
+use crate::host::{Argv, CommandInfo, OpenKey, Outcome, WriteKey};
 use limiter::Reply;
-use syntax::{ParseRule, TimeUnit};
+use syntax::{Options, SyntaxError, TimeUnit};
 
-/// A kind of limit with commands of its own. Their documentation is all that a new one adds here; its arithmetic is in
-/// the limiter, its parameters in the syntax.
-pub trait Kind: ParseRule + Limit {
+/// A kind of limit with commands of its own.
+pub trait Kind {
     /// The command that writes.
     const COMMAND: CommandInfo;
     /// The command that previews.
     const PREVIEW: CommandInfo;
+
+    type Limit<'call>: Limit;
+
+    /// Reads the arguments of the command that writes.
+    fn parse(argv: Argv<'_>) -> Result<Call<Self::Limit<'_>>, SyntaxError>;
+
+    /// Reads the arguments of the command that previews.
+    fn parse_preview(argv: Argv<'_>) -> Result<Call<Self::Limit<'_>>, SyntaxError>;
+}
+
+/// A call of a command with one rule.
+pub struct Call<L: Limit> {
+    pub limit: L,
+    pub request: L::Request,
+    pub options: Options,
 }
 
 /// A rule as the flow of a call sees it: something that decides on what an open key holds.
@@ -19,6 +33,11 @@ pub trait Limit: Copy {
     /// What is asked of it.
     type Request: Copy;
     type Decision: Commit;
+
+    /// Refuses a rule that makes no sense at this time.
+    fn check_time(self, _now_ms: i64) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Reads the limiter that `key` holds and decides at `now_ms`.
     fn decide(
@@ -33,6 +52,11 @@ pub trait Limit: Copy {
 pub trait Commit {
     fn is_allowed(&self) -> bool;
 
+    /// Whether the lease that it is to give is live already; `None` if it is not about taking a lease.
+    fn has_live_lease(&self) -> Option<bool> {
+        None
+    }
+
     /// What it counts as in INFO and in events.
     fn outcome(&self) -> Outcome;
 
@@ -41,6 +65,9 @@ pub trait Commit {
 
     /// The reply of a call that changes nothing.
     fn previewed(&self, unit: TimeUnit) -> Reply;
+
+    /// The reply of a call that repeats one that committed it.
+    fn repeated(&self, unit: TimeUnit) -> Reply;
 
     /// Does to the key what the decision does, with deadlines by the server's clock.
     fn commit(&self, key: &mut WriteKey<'_>, server_now_ms: i64) -> Result<(), Error>;

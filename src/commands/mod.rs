@@ -1,12 +1,15 @@
 //! The commands. A call is parsed by `syntax`, decided by `limiter`, and carried out through `host`; what is here is
 //! the flow: [`single`] for a call with one rule, [`all`] for a call with several. [`kind`] says what a kind of limit
-//! is to that flow, [`record`] how its state is kept, and each kind has a file for its documentation.
+//! is to that flow; [`record`] keeps its state in a string, [`leases`] in a sorted set; and each kind has a file for its
+//! documentation.
 
 mod all;
 mod cl_throttle;
 mod docs;
 mod error;
 mod kind;
+mod leases;
+mod quota;
 mod record;
 mod settings;
 mod single;
@@ -14,7 +17,8 @@ mod sliding;
 mod token_bucket;
 
 use crate::host::{LoadError, Registrar, publish_allowed};
-use limiter::{SlidingWindow, TokenBucket};
+use leases::ConcurrencyKind;
+use limiter::{Quota, SlidingWindow, TokenBucket};
 use settings::Settings;
 use single::{Preview, Single};
 
@@ -27,6 +31,11 @@ pub fn register(registrar: &Registrar, arguments: &[String]) -> Result<(), LoadE
     registrar.register::<Preview<TokenBucket>>()?;
     registrar.register::<Single<SlidingWindow>>()?;
     registrar.register::<Preview<SlidingWindow>>()?;
+    registrar.register::<Single<Quota>>()?;
+    registrar.register::<Preview<Quota>>()?;
+    registrar.register::<Single<ConcurrencyKind>>()?;
+    registrar.register::<Preview<ConcurrencyKind>>()?;
+    registrar.register::<leases::Release>()?;
     registrar.register::<all::All>()?;
     registrar.register::<all::AllPreview>()?;
     if settings.cl_throttle {

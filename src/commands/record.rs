@@ -1,11 +1,49 @@
 //! Limiters whose state is a string of fixed size: reading one, and writing it back.
 
 use super::error::Error;
-use super::kind::{Commit, Limit};
-use crate::host::{Hash, OpenKey, Outcome, Value, WriteKey};
+use super::kind::{Call, Commit, Kind, Limit};
+use crate::host::{Argv, CommandInfo, Hash, OpenKey, Outcome, Value, WriteKey};
 use limiter::codec::{self, Record};
-use limiter::{BucketLevel, Decision, Reply, Request, Rule, WindowCounters, Write, decide};
-use syntax::TimeUnit;
+use limiter::{
+    Answer, BucketLevel, Decision, QuotaCount, Reply, Request, Rule, WindowCounters, Write, decide,
+};
+use syntax::{ParseRule, SingleArgs, SyntaxError, TimeUnit, parse_single, parse_single_preview};
+
+/// A kind of limit whose state is a string of fixed size. Its commands' documentation is all that a new one adds here;
+/// its arithmetic is in the limiter, its parameters in the syntax.
+pub trait RecordKind: ParseRule<State: FromLuaHash> {
+    /// The command that writes.
+    const COMMAND: CommandInfo;
+    /// The command that previews.
+    const PREVIEW: CommandInfo;
+}
+
+impl<R: RecordKind> Kind for R {
+    const COMMAND: CommandInfo = <R as RecordKind>::COMMAND;
+    const PREVIEW: CommandInfo = <R as RecordKind>::PREVIEW;
+    type Limit<'call> = R;
+
+    #[inline(always)]
+    fn parse(argv: Argv<'_>) -> Result<Call<R>, SyntaxError> {
+        parse_single(argv.iter_from(2)).map(Call::from)
+    }
+
+    #[inline(always)]
+    fn parse_preview(argv: Argv<'_>) -> Result<Call<R>, SyntaxError> {
+        parse_single_preview(argv.iter_from(2)).map(Call::from)
+    }
+}
+
+impl<R: RecordKind> From<SingleArgs<R>> for Call<R> {
+    #[inline(always)]
+    fn from(args: SingleArgs<R>) -> Self {
+        Self {
+            limit: args.rule,
+            request: args.request,
+            options: args.options,
+        }
+    }
+}
 
 /// What a Lua script may have left in a hash, from which a limiter goes on.
 pub trait FromLuaHash: Record {
@@ -31,15 +69,25 @@ impl FromLuaHash for BucketLevel {
 
 impl FromLuaHash for WindowCounters {}
 
+impl FromLuaHash for QuotaCount {}
+
 /// A decision, and whether the state was found in a script's hash, which the limiter's own string then replaces.
 pub struct RecordDecision<R: Rule> {
     decision: Decision<R>,
     migrated: bool,
 }
 
-impl<R: Rule<State: FromLuaHash>> Limit for R {
+impl<R: RecordKind> Limit for R {
     type Request = Request;
     type Decision = RecordDecision<R>;
+
+    #[inline(always)]
+    fn check_time(self, now_ms: i64) -> Result<(), Error> {
+        match self.until_ms() {
+            Some(until_ms) if until_ms <= now_ms => Err(Error::UntilPassed),
+            _ => Ok(()),
+        }
+    }
 
     #[inline(always)]
     fn decide(
@@ -72,28 +120,24 @@ impl<R: Rule<State: FromLuaHash>> Commit for RecordDecision<R> {
     fn outcome(&self) -> Outcome {
         match self.decision.request() {
             Request::Refund { .. } => Outcome::Refunded,
-            Request::Cost(_) if self.is_allowed() => Outcome::Allowed,
-            Request::Cost(_) => Outcome::Denied,
+            _ if self.is_allowed() => Outcome::Allowed,
+            _ => Outcome::Denied,
         }
     }
 
     // Always inlined, as the parser is: otherwise the decision and the reply go through memory.
     #[inline(always)]
     fn committed(&self, unit: TimeUnit) -> Reply {
-        let answer = self.decision.committed();
-        match unit {
-            TimeUnit::Seconds => answer.in_seconds(),
-            TimeUnit::Milliseconds => answer.in_milliseconds(),
-        }
+        reply(self.decision.committed(), unit)
     }
 
     #[inline(always)]
     fn previewed(&self, unit: TimeUnit) -> Reply {
-        let answer = self.decision.previewed();
-        match unit {
-            TimeUnit::Seconds => answer.in_seconds(),
-            TimeUnit::Milliseconds => answer.in_milliseconds(),
-        }
+        reply(self.decision.previewed(), unit)
+    }
+
+    fn repeated(&self, unit: TimeUnit) -> Reply {
+        reply(self.decision.repeated(), unit)
     }
 
     #[inline(always)]
@@ -107,5 +151,13 @@ impl<R: Rule<State: FromLuaHash>> Commit for RecordDecision<R> {
             }
         }
         Ok(())
+    }
+}
+
+#[inline(always)]
+fn reply<R: Rule>(answer: Answer<R>, unit: TimeUnit) -> Reply {
+    match unit {
+        TimeUnit::Seconds => answer.in_seconds(),
+        TimeUnit::Milliseconds => answer.in_milliseconds(),
     }
 }

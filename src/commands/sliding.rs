@@ -1,17 +1,21 @@
 //! RL.SLIDING and RL.SLIDING_RO.
 
 use super::docs::{KEY, LIMIT, MS, NOW, PREVIEW_REQUEST, REQUEST, WINDOW};
-use super::kind::Kind;
-use crate::host::{CommandInfo, KeyAccess, counters};
-use limiter::{SlidingWindow, TokenBucket};
+use super::record::RecordKind;
+use crate::host::{CommandInfo, KeyAccess, KeyPositions, counters};
+use limiter::SlidingWindow;
 
-impl Kind for SlidingWindow {
+impl RecordKind for SlidingWindow {
     const COMMAND: CommandInfo = CommandInfo {
         name: c"rl.sliding",
-        summary: c"Counts a request if the estimate of the last window seconds leaves room for it.",
+        summary: c"Counts a request in a sliding window if there is room.",
+        complexity: c"O(1)",
+        since: c"0.1.0",
+        arity: 4,
+        access: KeyAccess::Update,
+        key_positions: KeyPositions::First,
         args: &[KEY, LIMIT, WINDOW, REQUEST, NOW, MS],
         counters: counters!(),
-        ..TokenBucket::COMMAND
     };
     const PREVIEW: CommandInfo = CommandInfo {
         name: c"rl.sliding_ro",

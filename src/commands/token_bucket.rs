@@ -1,11 +1,11 @@
 //! RL.TOKENBUCKET and RL.TOKENBUCKET_RO.
 
-use super::docs::{CAPACITY, KEY, MS, NOW, PREVIEW_REQUEST, REFILL_RATE, REQUEST};
-use super::kind::Kind;
+use super::docs::{CAPACITY, KEY, MAXWAIT, MS, NOW, PREVIEW_REQUEST, REFILL_RATE, REQUEST};
+use super::record::RecordKind;
 use crate::host::{CommandInfo, KeyAccess, KeyPositions, counters};
 use limiter::TokenBucket;
 
-impl Kind for TokenBucket {
+impl RecordKind for TokenBucket {
     const COMMAND: CommandInfo = CommandInfo {
         name: c"rl.tokenbucket",
         summary: c"Takes tokens from a token bucket if enough are available.",
@@ -14,14 +14,22 @@ impl Kind for TokenBucket {
         arity: 4,
         access: KeyAccess::Update,
         key_positions: KeyPositions::First,
-        args: &[KEY, CAPACITY, REFILL_RATE, REQUEST, NOW, MS],
+        args: &[KEY, CAPACITY, REFILL_RATE, REQUEST, MAXWAIT, NOW, MS],
         counters: counters!(),
     };
     const PREVIEW: CommandInfo = CommandInfo {
         name: c"rl.tokenbucket_ro",
         summary: c"Returns what RL.TOKENBUCKET would decide now, without taking tokens.",
         access: KeyAccess::Read,
-        args: &[KEY, CAPACITY, REFILL_RATE, PREVIEW_REQUEST, NOW, MS],
+        args: &[
+            KEY,
+            CAPACITY,
+            REFILL_RATE,
+            PREVIEW_REQUEST,
+            MAXWAIT,
+            NOW,
+            MS,
+        ],
         counters: counters!(),
         ..Self::COMMAND
     };

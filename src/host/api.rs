@@ -125,6 +125,40 @@ required_functions! {
     RedisModule_SetAbsExpire since "6.2": fn set_abs_expire(
         key: *mut RedisModuleKey, deadline_ms: raw::mstime_t
     ) -> c_int;
+    /// The deadline of its value; -1 without one.
+    RedisModule_GetAbsExpire since "7.0": fn get_abs_expire(
+        key: *mut RedisModuleKey
+    ) -> raw::mstime_t;
+    /// Adds a member to its sorted set, or changes the score of one.
+    RedisModule_ZsetAdd since "4.0": fn zset_add(
+        key: *mut RedisModuleKey, score: f64, member: *mut RedisModuleString, flags: *mut c_int
+    ) -> c_int;
+    /// Removes a member of its sorted set; the last one takes the key with it.
+    RedisModule_ZsetRem since "4.0": fn zset_rem(
+        key: *mut RedisModuleKey, member: *mut RedisModuleString, removed: *mut c_int
+    ) -> c_int;
+    /// The score of a member of its sorted set.
+    RedisModule_ZsetScore since "4.0": fn zset_score(
+        key: *mut RedisModuleKey, member: *mut RedisModuleString, score: *mut f64
+    ) -> c_int;
+    /// Starts a walk at the lowest score of a range.
+    RedisModule_ZsetFirstInScoreRange since "4.0": fn zset_first_in_score_range(
+        key: *mut RedisModuleKey, min: f64, max: f64, min_exclusive: c_int, max_exclusive: c_int
+    ) -> c_int;
+    /// Starts a walk at the highest score of a range.
+    RedisModule_ZsetLastInScoreRange since "4.0": fn zset_last_in_score_range(
+        key: *mut RedisModuleKey, min: f64, max: f64, min_exclusive: c_int, max_exclusive: c_int
+    ) -> c_int;
+    /// The member that the walk is at, as a new string.
+    RedisModule_ZsetRangeCurrentElement since "4.0": fn zset_range_current_element(
+        key: *mut RedisModuleKey, score: *mut f64
+    ) -> *mut RedisModuleString;
+    /// Goes on to the next member; 0 if there is none.
+    RedisModule_ZsetRangeNext since "4.0": fn zset_range_next(key: *mut RedisModuleKey) -> c_int;
+    /// Goes back to the member before; 0 if there is none.
+    RedisModule_ZsetRangePrev since "4.0": fn zset_range_prev(key: *mut RedisModuleKey) -> c_int;
+    /// Ends the walk.
+    RedisModule_ZsetRangeStop since "4.0": fn zset_range_stop(key: *mut RedisModuleKey);
     /// Says to WATCH and client tracking that it was changed.
     RedisModule_SignalModifiedKey since "6.0": fn signal_modified_key(
         ctx: *mut RedisModuleCtx, name: *mut RedisModuleString

@@ -10,14 +10,14 @@ pub struct Argv<'call> {
     args: &'call [*mut RedisModuleString],
 }
 
-/// An argument that names a key.
+/// One argument, as the server's own string: the name of a key, the id of a lease.
 #[derive(Clone, Copy)]
-pub struct KeyName<'call> {
+pub struct Arg<'call> {
     pub(super) raw: *mut RedisModuleString,
     call: PhantomData<&'call ()>,
 }
 
-impl<'call> KeyName<'call> {
+impl<'call> Arg<'call> {
     /// Its bytes.
     pub fn bytes(self) -> &'call [u8] {
         bytes(self.raw)
@@ -49,17 +49,22 @@ impl<'call> Argv<'call> {
     }
 
     /// The arguments from `position` on.
-    pub fn iter_from(self, position: usize) -> impl Iterator<Item = &'call [u8]> + Clone {
+    pub fn iter_from(self, position: usize) -> impl ExactSizeIterator<Item = &'call [u8]> + Clone {
         let args = self.args.get(position..).unwrap_or_default();
         args.iter().map(|arg| bytes(*arg))
     }
 
-    /// The key name at `position`.
+    /// The server's own strings of the arguments from `position` on.
+    pub(super) fn raw_from(self, position: usize) -> &'call [*mut RedisModuleString] {
+        self.args.get(position..).unwrap_or_default()
+    }
+
+    /// The argument at `position`, to hand to the server.
     ///
     /// # Panics
     /// Beyond the last argument, which the arity that each command is registered with rules out.
-    pub fn key(self, position: usize) -> KeyName<'call> {
-        KeyName {
+    pub fn arg(self, position: usize) -> Arg<'call> {
+        Arg {
             raw: self.args[position],
             call: PhantomData,
         }

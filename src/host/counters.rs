@@ -9,6 +9,10 @@ pub enum Outcome {
     Denied,
     /// `REFUND`, whether or not there was something to give back to.
     Refunded,
+    /// RL.RELEASE, whether or not a lease was held.
+    Released,
+    /// A call of RL.ALL whose lease was live already, so that it took nothing.
+    Repeated,
 }
 
 /// The counts of one command.
@@ -17,6 +21,8 @@ pub struct Counters {
     allowed: AtomicU64,
     denied: AtomicU64,
     refunded: AtomicU64,
+    released: AtomicU64,
+    repeated: AtomicU64,
     errors: AtomicU64,
 }
 
@@ -26,6 +32,8 @@ impl Counters {
             allowed: AtomicU64::new(0),
             denied: AtomicU64::new(0),
             refunded: AtomicU64::new(0),
+            released: AtomicU64::new(0),
+            repeated: AtomicU64::new(0),
             errors: AtomicU64::new(0),
         }
     }
@@ -35,6 +43,8 @@ impl Counters {
             Ok(Outcome::Allowed) => &self.allowed,
             Ok(Outcome::Denied) => &self.denied,
             Ok(Outcome::Refunded) => &self.refunded,
+            Ok(Outcome::Released) => &self.released,
+            Ok(Outcome::Repeated) => &self.repeated,
             Err(_) => &self.errors,
         };
         // Calls run one at a time: two plain moves do what a locked addition would.
@@ -42,11 +52,13 @@ impl Counters {
     }
 
     /// The counts with their names in INFO.
-    pub(super) fn fields(&self) -> [(&'static str, u64); 4] {
+    pub(super) fn fields(&self) -> [(&'static str, u64); 6] {
         [
             ("allowed", self.allowed.load(Relaxed)),
             ("denied", self.denied.load(Relaxed)),
             ("refunded", self.refunded.load(Relaxed)),
+            ("released", self.released.load(Relaxed)),
+            ("repeated", self.repeated.load(Relaxed)),
             ("errors", self.errors.load(Relaxed)),
         ]
     }

@@ -44,13 +44,13 @@ pub(super) extern "C" fn handle<C: Command>(
 
 #[inline(always)]
 fn serve<C: Command>(context: Context<'_>, argv: Argv<'_>) {
+    injected_panic(argv.get(1));
     if let KeyPositions::Counted(positions) = C::INFO.key_positions
         && context.is_keys_position_request()
     {
         context.report_keys(positions(argv), C::INFO.access.key_flags());
         return;
     }
-    injected_panic(argv.get(1));
     let result = C::call(context, argv);
     if let Err(error) = &result {
         context.reply_error(error);

@@ -42,6 +42,8 @@ pub enum KeyAccess {
     Update,
     /// Reads them: a read-only command.
     Read,
+    /// Removes from them: a write command that frees memory, so it must work when memory is full.
+    Remove,
 }
 
 impl KeyAccess {
@@ -49,13 +51,14 @@ impl KeyAccess {
     pub(super) fn command_flags(self) -> &'static str {
         match self {
             Self::Update => "write deny-oom fast",
+            Self::Remove => "write fast",
             Self::Read => "readonly fast",
         }
     }
 
     pub(super) fn acl_categories(self) -> &'static CStr {
         match self {
-            Self::Update => c"write fast",
+            Self::Update | Self::Remove => c"write fast",
             Self::Read => c"read fast",
         }
     }
@@ -63,7 +66,7 @@ impl KeyAccess {
     /// The tips for clients. What a preview answers changes with time alone, so it must not be cached.
     pub(super) fn tips(self) -> Option<&'static CStr> {
         match self {
-            Self::Update => None,
+            Self::Update | Self::Remove => None,
             Self::Read => Some(c"nondeterministic_output"),
         }
     }
@@ -77,6 +80,7 @@ impl KeyAccess {
                     | raw::REDISMODULE_CMD_KEY_UPDATE
             }
             Self::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+            Self::Remove => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
         }
     }
 }
@@ -109,6 +113,7 @@ pub enum ArgKind {
     Integer,
     Double,
     UnixTime,
+    Text,
     /// The keyword alone.
     Flag,
     OneOf(&'static [ArgDoc]),

@@ -1,6 +1,6 @@
 //! Keys: opened once a call, closed by drop.
 
-use super::argv::KeyName;
+use super::argv::Arg;
 use super::context::Context;
 use super::replicate::NotReplicated;
 use super::{api, argv, replicate};
@@ -61,18 +61,21 @@ impl Hash<'_> {
 pub trait OpenKey {
     /// The key's value, read if it is a string of `len` bytes, at least 1.
     fn value(&mut self, len: usize) -> Value<'_>;
+
+    /// The server's handle; `None` if the key is missing and open for reading alone.
+    fn handle(&self) -> Option<&Handle<'_>>;
 }
 
 impl<'call> Context<'call> {
     /// Opens the key for reading: nothing of it can change.
-    pub fn open_for_reading(self, name: KeyName<'call>) -> ReadKey<'call> {
+    pub fn open_for_reading(self, name: Arg<'call>) -> ReadKey<'call> {
         ReadKey {
             handle: Handle::open(self, name, raw::REDISMODULE_READ),
         }
     }
 
     /// Opens the key for reading and writing.
-    pub fn open_for_writing(self, name: KeyName<'call>) -> WriteKey<'call> {
+    pub fn open_for_writing(self, name: Arg<'call>) -> WriteKey<'call> {
         let mode = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
         WriteKey {
             context: self,
@@ -101,12 +104,16 @@ impl OpenKey for ReadKey<'_> {
             None => handle.classify(),
         }
     }
+
+    fn handle(&self) -> Option<&Handle<'_>> {
+        self.handle.as_ref()
+    }
 }
 
 /// A key that was opened for reading and writing.
 pub struct WriteKey<'call> {
-    context: Context<'call>,
-    name: KeyName<'call>,
+    pub(super) context: Context<'call>,
+    name: Arg<'call>,
     /// A handle on nothing if the key is missing; `None` once it is closed.
     handle: Option<Handle<'call>>,
     /// Where the value's bytes are, once [`value`](OpenKey::value) found them and until something is stored.
@@ -127,18 +134,22 @@ impl OpenKey for WriteKey<'_> {
             None => handle.classify(),
         }
     }
+
+    fn handle(&self) -> Option<&Handle<'_>> {
+        self.handle.as_ref()
+    }
 }
 
 impl<'call> WriteKey<'call> {
     /// Closes the key, which can then no longer be stored to.
-    pub fn close(&mut self) -> KeyName<'call> {
+    pub fn close(&mut self) -> Arg<'call> {
         self.dma = None;
         self.handle = None;
         self.name
     }
 
     /// Its name.
-    pub fn name(&self) -> KeyName<'call> {
+    pub fn name(&self) -> Arg<'call> {
         self.name
     }
 
@@ -171,22 +182,30 @@ impl<'call> WriteKey<'call> {
         bytes: &[u8],
         deadline_ms: Option<i64>,
     ) -> Result<(), NotReplicated> {
+        if self.handle.is_none() {
+            return Err(NotReplicated);
+        }
         replicate::set(self.context, self.name, bytes, deadline_ms)?;
         self.store(bytes, deadline_ms);
+        self.signal_modified();
+        Ok(())
+    }
+
+    /// Tells WATCH and client tracking that the key was modified.
+    pub fn signal_modified(&self) {
         // SAFETY: the context and the name are this call's own.
         unsafe { api::signal_modified_key(self.context.raw, self.name.raw) };
-        Ok(())
     }
 }
 
 /// An open key of the server.
 pub struct Handle<'call> {
-    raw: NonNull<RedisModuleKey>,
-    context: Context<'call>,
+    pub(super) raw: NonNull<RedisModuleKey>,
+    pub(super) context: Context<'call>,
 }
 
 impl<'call> Handle<'call> {
-    fn open(context: Context<'call>, name: KeyName<'call>, mode: u32) -> Option<Self> {
+    fn open(context: Context<'call>, name: Arg<'call>, mode: u32) -> Option<Self> {
         // SAFETY: the context and the name are this call's own. The handle is closed by drop, before
         // the call ends: it cannot outlive 'call.
         let raw = unsafe { api::open_key(context.raw, name.raw, mode as c_int) };
@@ -209,16 +228,18 @@ impl<'call> Handle<'call> {
         Some(NonNull::slice_from_raw_parts(start.cast(), len))
     }
 
+    /// The type of the value.
+    pub(super) fn key_type(&self) -> isize {
+        // SAFETY: the handle is open until drop.
+        unsafe { api::key_type(self.raw.as_ptr()) as isize }
+    }
+
     /// What the value is, given that it is not a string of the requested length.
     fn classify(&self) -> Value<'_> {
-        // SAFETY: the handle is open until drop.
-        let key_type = unsafe { api::key_type(self.raw.as_ptr()) };
-        if key_type == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
-            Value::Missing
-        } else if key_type == raw::REDISMODULE_KEYTYPE_HASH as c_int {
-            Value::Hash(Hash { handle: self })
-        } else {
-            Value::OtherType
+        match self.key_type() {
+            raw::REDISMODULE_KEYTYPE_EMPTY => Value::Missing,
+            raw::REDISMODULE_KEYTYPE_HASH => Value::Hash(Hash { handle: self }),
+            _ => Value::OtherType,
         }
     }
 
@@ -233,7 +254,7 @@ impl<'call> Handle<'call> {
         }
     }
 
-    fn set_deadline(&self, deadline_ms: Option<i64>) {
+    pub(super) fn set_deadline(&self, deadline_ms: Option<i64>) {
         let deadline_ms = deadline_ms.unwrap_or(i64::from(raw::REDISMODULE_NO_EXPIRE));
         // SAFETY: the handle is open for writing and has a value.
         unsafe { api::set_abs_expire(self.raw.as_ptr(), deadline_ms) };

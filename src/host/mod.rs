@@ -8,7 +8,7 @@
 //! * [`api`], [`log`]: the functions of the module API;
 //! * [`context`], [`argv`]: a running call and its arguments;
 //! * [`counters`], [`info`], [`error`]: data: what became of calls, what a command is, why a load is refused;
-//! * [`clock`], [`reply`], [`events`], [`replicate`], [`key`]: what a call can do;
+//! * [`clock`], [`reply`], [`events`], [`replicate`], [`key`], [`sorted_set`]: what a call can do;
 //! * [`handler`]: from the server into a command, and the panic guard;
 //! * [`stats`], [`options`], [`register`], [`load`]: once, when the module is loaded.
 
@@ -28,9 +28,10 @@ mod options;
 mod register;
 mod replicate;
 mod reply;
+mod sorted_set;
 mod stats;
 
-pub use argv::Argv;
+pub use argv::{Arg, Argv};
 pub use context::Context;
 pub use counters::{Counters, Outcome};
 pub use error::LoadError;
@@ -42,3 +43,4 @@ pub use key::{Hash, OpenKey, Value, WriteKey};
 pub use load::{load, unload};
 pub use register::Registrar;
 pub use replicate::NotReplicated;
+pub use sorted_set::{NotASortedSet, SortedSet};

@@ -1,7 +1,7 @@
-//! What replicas and the append-only file receive: the result of a call, as the server's own `SET`.
+//! What replicas and the append-only file receive: the result of a call, as the server's own commands.
 
 use super::api;
-use super::argv::KeyName;
+use super::argv::Arg;
 use super::context::Context;
 use libc::c_int;
 use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering::Relaxed};
 pub struct NotReplicated;
 
 /// The commands by which results are replicated.
-const REPLICATION_COMMANDS: [&CStr; 1] = [c"SET"];
+const REPLICATION_COMMANDS: [&CStr; 5] =
+    [c"SET", c"ZADD", c"ZREM", c"ZREMRANGEBYSCORE", c"PEXPIREAT"];
 
 /// The first of them that the server lacks, as where `rename-command` removed it: nothing could then be
 /// replicated, and the server would not even count a change.
@@ -43,65 +44,124 @@ fn has_command(ctx: *mut RedisModuleCtx, name: &CStr) -> bool {
     }
 }
 
-/// Replicates `SET key bytes PXAT deadline_ms`, or `SET key bytes` without a deadline. It counts as a
-/// change, so save points fire.
+/// Replicates one command of [`REPLICATION_COMMANDS`]. It counts as a change, so save points fire.
+///
+/// The format names what follows: `s` a string object, `b` a buffer with its length, `c` a C string, `l` a number, `v`
+/// an array of string objects with its length.
+macro_rules! replicate {
+    ($context:expr, $command:expr, $format:expr, $($value:expr),* $(,)?) => {{
+        // SAFETY: the pointer was checked at load, the context is that of a running call, and the values are what the
+        // format says; the server copies or retains each of them.
+        let status = unsafe {
+            raw::RedisModule_Replicate.unwrap_unchecked()(
+                $context.raw,
+                $command.as_ptr(),
+                $format.as_ptr(),
+                $($value),*
+            )
+        };
+        if status == raw::REDISMODULE_OK as c_int {
+            Ok(())
+        } else {
+            Err(NotReplicated)
+        }
+    }};
+}
+
+/// Replicates `SET key bytes PXAT deadline_ms`, or `SET key bytes` without a deadline.
 #[inline(always)]
 pub(super) fn set(
     context: Context<'_>,
-    name: KeyName<'_>,
+    key: Arg<'_>,
     bytes: &[u8],
     deadline_ms: Option<i64>,
 ) -> Result<(), NotReplicated> {
-    // SAFETY: the pointer was checked at load. The formats name what follows: a string object, a buffer
-    // with its length, and two string objects; the server copies or retains each of them.
-    let status = unsafe {
-        let replicate = raw::RedisModule_Replicate.unwrap_unchecked();
-        let buffer = bytes.as_ptr();
-        match deadline_ms {
-            Some(at_ms) => replicate(
-                context.raw,
-                c"SET".as_ptr(),
-                c"sbss".as_ptr(),
-                name.raw,
-                buffer,
-                bytes.len(),
+    let (start, len) = (bytes.as_ptr(), bytes.len());
+    match deadline_ms {
+        Some(at_ms) => {
+            let deadline = time_string(at_ms);
+            replicate!(
+                context,
+                c"SET",
+                c"sbss",
+                key.raw,
+                start,
+                len,
                 pxat(),
-                deadline(at_ms),
-            ),
-            None => replicate(
-                context.raw,
-                c"SET".as_ptr(),
-                c"sb".as_ptr(),
-                name.raw,
-                buffer,
-                bytes.len(),
-            ),
+                deadline
+            )
         }
-    };
-    if status == raw::REDISMODULE_OK as c_int {
-        Ok(())
-    } else {
-        Err(NotReplicated)
+        None => replicate!(context, c"SET", c"sb", key.raw, start, len),
     }
+}
+
+/// Replicates `ZADD key score member`.
+pub(super) fn zadd(
+    context: Context<'_>,
+    key: Arg<'_>,
+    score_ms: i64,
+    member: Arg<'_>,
+) -> Result<(), NotReplicated> {
+    let score = time_string(score_ms);
+    replicate!(context, c"ZADD", c"sss", key.raw, score, member.raw)
+}
+
+/// Replicates `ZREM key member`.
+pub(super) fn zrem(
+    context: Context<'_>,
+    key: Arg<'_>,
+    member: Arg<'_>,
+) -> Result<(), NotReplicated> {
+    replicate!(context, c"ZREM", c"ss", key.raw, member.raw)
+}
+
+/// Replicates `ZREM key member [member ...]`.
+pub(super) fn zrem_all(
+    context: Context<'_>,
+    key: Arg<'_>,
+    members: &[*mut RedisModuleString],
+) -> Result<(), NotReplicated> {
+    let (start, len) = (members.as_ptr(), members.len());
+    replicate!(context, c"ZREM", c"sv", key.raw, start, len)
+}
+
+/// Replicates `ZREMRANGEBYSCORE key -inf max_ms`.
+pub(super) fn zremrangebyscore(
+    context: Context<'_>,
+    key: Arg<'_>,
+    max_ms: i64,
+) -> Result<(), NotReplicated> {
+    let min = c"-inf".as_ptr();
+    replicate!(context, c"ZREMRANGEBYSCORE", c"scl", key.raw, min, max_ms)
+}
+
+/// Replicates `PEXPIREAT key deadline_ms`.
+pub(super) fn pexpireat(
+    context: Context<'_>,
+    key: Arg<'_>,
+    deadline_ms: i64,
+) -> Result<(), NotReplicated> {
+    let deadline = time_string(deadline_ms);
+    replicate!(context, c"PEXPIREAT", c"ss", key.raw, deadline)
 }
 
 /// The word `PXAT`, made by the first call that needs it.
 static PXAT: AtomicPtr<RedisModuleString> = AtomicPtr::new(null_mut());
 
 /// The latest deadlines as strings: the calls of one millisecond under one rule share one.
-static DEADLINES: [KeptDeadline; KEPT_DEADLINES] = [const { KeptDeadline::none() }; KEPT_DEADLINES];
+static TIMES: [KeptTime; KEPT_TIMES] = [const { KeptTime::none() }; KEPT_TIMES];
 
 /// How many rules may be in use at once before they evict each other's deadlines.
-const KEPT_DEADLINES: usize = 1 << KEPT_DEADLINES_BITS;
-const KEPT_DEADLINES_BITS: u32 = 4;
+const KEPT_TIMES: usize = 1 << KEPT_TIMES_BITS;
+const KEPT_TIMES_BITS: u32 = 4;
 
-/// A deadline and its string. Calls run one at a time, so the two belong together.
-struct KeptDeadline {
+/// A time and its string. Calls run one at a time, so the two belong together.
+struct KeptTime {
     at_ms: AtomicI64,
     string: AtomicPtr<RedisModuleString>,
 }
 
-impl KeptDeadline {
+impl KeptTime {
     const fn none() -> Self {
         Self {
             at_ms: AtomicI64::new(0),
@@ -109,10 +169,10 @@ impl KeptDeadline {
         }
     }
 
-    /// The slot of a deadline. Multiplicative hashing: neighbouring deadlines are spread.
+    /// The slot of a time. Multiplicative hashing: neighbouring times are spread.
     fn of(at_ms: i64) -> &'static Self {
         let hash = at_ms.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &DEADLINES[(hash >> (u64::BITS - KEPT_DEADLINES_BITS)) as usize]
+        &TIMES[(hash >> (u64::BITS - KEPT_TIMES_BITS)) as usize]
     }
 }
 
@@ -128,8 +188,8 @@ fn pxat() -> *mut RedisModuleString {
     made
 }
 
-fn deadline(at_ms: i64) -> *mut RedisModuleString {
-    let kept = KeptDeadline::of(at_ms);
+fn time_string(at_ms: i64) -> *mut RedisModuleString {
+    let kept = KeptTime::of(at_ms);
     let string = kept.string.load(Relaxed);
     if !string.is_null() && kept.at_ms.load(Relaxed) == at_ms {
         return string;
@@ -145,7 +205,7 @@ fn deadline(at_ms: i64) -> *mut RedisModuleString {
 /// Frees the strings that are kept between calls, when the module is unloaded.
 pub(super) fn free_kept_strings() {
     free(PXAT.swap(null_mut(), Relaxed));
-    for kept in &DEADLINES {
+    for kept in &TIMES {
         free(kept.string.swap(null_mut(), Relaxed));
     }
 }

@@ -1,16 +1,21 @@
 //! The arguments of each command, from the first after its key or its keys.
 
-use super::options::{DEFAULT_REQUEST, OptionArgs, Options, RequestArgs, check_request_read_only};
-use super::parameter::{COUNT, MAX_BURST, NUMKEYS, PERIOD, Parameter, QUANTITY};
-use super::rule::{AnyRule, ParseRule};
+use super::options::{
+    DEFAULT_REQUEST, Lease, LeaseArgs, OptionArgs, Options, RequestArgs, check_request_read_only,
+    parse_at_least, parse_max_wait,
+};
+use super::parameter::{
+    COUNT, MAX_BURST, NUMKEYS, Parameter, QUANTITY, RELEASED_ID, THROTTLE_PERIOD,
+};
+use super::rule::{AnyRule, ParseRule, RuleArgs, parse_concurrency};
 use super::{SyntaxError, number};
-use limiter::{MAX_NUMBER, Request, TokenBucket};
+use limiter::{Concurrency, MAX_NUMBER, Request, TokenBucket};
 use smallvec::SmallVec;
 
 /// Rules of an RL.ALL call for which nothing is allocated.
 pub const RULES_ON_STACK: usize = 8;
 
-/// A call of a command with one key.
+/// A call of a command with one rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SingleArgs<R> {
     pub rule: R,
@@ -18,8 +23,24 @@ pub struct SingleArgs<R> {
     pub options: Options,
 }
 
-/// The rules of an RL.ALL call, each with what is asked of it, in the order of the keys.
-pub type Rules = SmallVec<[(AnyRule, Request); RULES_ON_STACK]>;
+/// A call of RL.CONCURRENCY.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConcurrencyArgs {
+    pub rule: Concurrency,
+    pub lease: Lease,
+    pub options: Options,
+}
+
+/// The rules of an RL.ALL call, in the order of the keys.
+pub type Rules = SmallVec<[RuleArgs; RULES_ON_STACK]>;
+
+/// What follows the rules of an RL.ALL call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AllOptions {
+    pub options: Options,
+    /// The lease that its CONCURRENCY rules are about, if it has any.
+    pub lease: Option<Lease>,
+}
 
 /// Reads the arguments after the key of a command with one rule. The server has checked the arity.
 // Always inlined: otherwise the result is returned through memory (60 instructions).
@@ -27,17 +48,23 @@ pub type Rules = SmallVec<[(AnyRule, Request); RULES_ON_STACK]>;
 pub fn parse_single<'a, R: ParseRule>(
     mut args: impl Iterator<Item = &'a [u8]>,
 ) -> Result<SingleArgs<R>, SyntaxError> {
-    let rule = R::parse(&mut args)?.ok_or(SyntaxError::UnknownArgument)?;
+    let mut rule = R::parse(&mut args)?.ok_or(SyntaxError::UnknownArgument)?;
     let mut request = RequestArgs::default();
     let mut options = OptionArgs::default();
+    let (mut min, mut max_wait_ms) = (None, None);
     while let Some(arg) = args.next() {
-        if !request.parse(arg, &mut args)? && !options.parse(arg, &mut args)? {
+        let is_known = request.parse(arg, &mut args)?
+            || options.parse(arg, &mut args)?
+            || rule.parse_keyword(arg, &mut args)?
+            || parse_at_least(arg, &mut args, &mut min)?
+            || R::CAN_WAIT && parse_max_wait(arg, &mut args, &mut max_wait_ms)?;
+        if !is_known {
             return Err(SyntaxError::UnknownArgument);
         }
     }
     Ok(SingleArgs {
         rule,
-        request: request.finish()?,
+        request: request.finish_single(min, max_wait_ms)?,
         options: options.finish(),
     })
 }
@@ -50,6 +77,33 @@ pub fn parse_single_preview<'a, R: ParseRule>(
     let single = parse_single(args)?;
     check_request_read_only(single.request)?;
     Ok(single)
+}
+
+/// Reads the arguments after the key of RL.CONCURRENCY.
+#[inline(always)]
+pub fn parse_acquire<'a>(
+    mut args: impl ExactSizeIterator<Item = &'a [u8]>,
+) -> Result<ConcurrencyArgs, SyntaxError> {
+    let rule = parse_concurrency(&mut args)?.ok_or(SyntaxError::UnknownArgument)?;
+    let mut lease = LeaseArgs::default();
+    let mut options = OptionArgs::default();
+    while let Some(arg) = args.next() {
+        if !lease.parse(arg, &mut args)? && !options.parse(arg, &mut args)? {
+            return Err(SyntaxError::UnknownArgument);
+        }
+    }
+    Ok(ConcurrencyArgs {
+        rule,
+        lease: lease
+            .finish()?
+            .ok_or(SyntaxError::Requires("RL.CONCURRENCY", "ID"))?,
+        options: options.finish(),
+    })
+}
+
+/// Checks the ids of RL.RELEASE.
+pub fn check_ids<'a>(mut ids: impl Iterator<Item = &'a [u8]>) -> Result<(), SyntaxError> {
+    ids.try_for_each(|id| RELEASED_ID.check_id(id))
 }
 
 /// Reads `numkeys` of RL.ALL, which `args_after` arguments follow: at least 1, without leading zeros, so that it
@@ -91,36 +145,64 @@ fn first_duplicate_of_many(keys: &[&[u8]]) -> Option<usize> {
 /// `rules`, since they are long and a returned value would be moved.
 pub fn parse_all<'a>(
     numkeys: usize,
-    mut args: impl Iterator<Item = &'a [u8]> + Clone,
+    mut args: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
     rules: &mut Rules,
-) -> Result<Options, SyntaxError> {
+) -> Result<AllOptions, SyntaxError> {
     rules.clear();
     for key in 1..=numkeys {
-        let rule = AnyRule::parse(&mut args, key)?;
-        let mut request = RequestArgs::default();
-        // The next argument may be the next rule's.
-        let mut ahead = args.clone();
-        while let Some(arg) = ahead.next()
-            && request.parse(arg, &mut ahead)?
-        {
-            args = ahead.clone();
-        }
-        rules.push((rule, request.finish()?));
+        rules.push(RuleArgs::parse(&mut args, key)?);
     }
     let mut options = OptionArgs::default();
+    let mut lease = LeaseArgs::default();
+    let mut max_wait_ms = None;
     while let Some(arg) = args.next() {
-        if !options.parse(arg, &mut args)? {
+        let is_known = options.parse(arg, &mut args)?
+            || lease.parse(arg, &mut args)?
+            || parse_max_wait(arg, &mut args, &mut max_wait_ms)?;
+        if !is_known {
             return Err(SyntaxError::TrailingArgument);
         }
     }
-    Ok(options.finish())
+    if let Some(max_wait_ms) = max_wait_ms {
+        let_buckets_wait(rules, max_wait_ms);
+    }
+    let lease = lease.finish()?;
+    let has_leases = rules
+        .iter()
+        .any(|args| matches!(args.rule, AnyRule::Concurrency { .. }));
+    match (has_leases, lease) {
+        (true, None) => Err(SyntaxError::Requires("CONCURRENCY", "ID")),
+        (false, Some(_)) => Err(SyntaxError::Requires("ID", "CONCURRENCY")),
+        _ => Ok(AllOptions {
+            options: options.finish(),
+            lease,
+        }),
+    }
+}
+
+/// `MAXWAIT` of RL.ALL: every bucket that is asked for a cost may wait, the other kinds must have room now.
+#[cold]
+fn let_buckets_wait(rules: &mut Rules, max_wait_ms: i64) {
+    for args in rules {
+        if let AnyRule::TokenBucket(_, request) = &mut args.rule
+            && let Request::Cost(cost) = *request
+        {
+            *request = Request::Reserve { cost, max_wait_ms };
+        }
+    }
 }
 
 /// Refuses rules that a read-only command cannot preview.
 pub fn check_read_only(rules: &Rules) -> Result<(), SyntaxError> {
-    rules
-        .iter()
-        .try_for_each(|&(_, request)| check_request_read_only(request))
+    rules.iter().try_for_each(|args| match args.rule {
+        AnyRule::TokenBucket(_, request)
+        | AnyRule::Sliding(_, request)
+        | AnyRule::Quota(_, request) => check_request_read_only(request),
+        AnyRule::Concurrency {
+            is_release: true, ..
+        } => Err(SyntaxError::ReadOnly("RELEASE")),
+        AnyRule::Concurrency { .. } => Ok(()),
+    })
 }
 
 /// A call of CL.THROTTLE.
@@ -151,7 +233,7 @@ pub fn parse_throttle<'a>(
     };
     let max_burst = next(&MAX_BURST)?;
     let count = next(&COUNT)?;
-    let period_s = next(&PERIOD)?;
+    let period_s = next(&THROTTLE_PERIOD)?;
     let request = args.next().map_or(Ok(DEFAULT_REQUEST), parse_quantity)?;
     if args.next().is_some() {
         return Err(SyntaxError::TrailingArgument);

@@ -13,11 +13,12 @@ pub mod parameter;
 mod rule;
 
 pub use call::{
-    RULES_ON_STACK, Rules, SingleArgs, ThrottleArgs, check_distinct, check_read_only, parse_all,
-    parse_numkeys, parse_single, parse_single_preview, parse_throttle,
+    AllOptions, ConcurrencyArgs, RULES_ON_STACK, Rules, SingleArgs, ThrottleArgs, check_distinct,
+    check_ids, check_read_only, parse_acquire, parse_all, parse_numkeys, parse_single,
+    parse_single_preview, parse_throttle,
 };
 pub use error::SyntaxError;
 pub use number::{AMOUNT, decimal};
-pub use options::{Options, TimeUnit};
+pub use options::{Id, Lease, Options, TimeUnit};
 pub use parameter::Parameter;
-pub use rule::{AnyRule, ParseRule};
+pub use rule::{AnyRule, ParseRule, RuleArgs};

@@ -29,6 +29,13 @@ pub const DURATION_S: Range = Range {
     text: "0.001 to 9007199254740.992 (2^53 / 1000)",
 };
 
+/// A wait in seconds.
+pub const WAIT_S: Range = Range {
+    min: 0.0,
+    max: MAX_NUMBER / 1000.0,
+    text: "0 to 9007199254740.992 (2^53 / 1000)",
+};
+
 /// The digits of 2^53, and of 2^53 / 1000.
 const MAX_DIGITS: &[u8] = b"9007199254740992";
 

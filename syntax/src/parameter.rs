@@ -35,7 +35,16 @@ pub enum Domain {
     UnixTime,
     /// The number of keys that follow.
     KeyCount,
+    /// The least number that is worth granting.
+    Batch,
+    /// Seconds, a unit of the calendar, or `UNTIL` and a time.
+    Period,
+    /// The bytes that name a lease.
+    Id,
 }
+
+/// Bytes of the longest id of a lease.
+const MAX_ID_LEN: usize = 512;
 
 const MAX_INTEGER: i64 = limiter::MAX_NUMBER as i64;
 
@@ -61,15 +70,33 @@ pub const REFILL_RATE: Parameter = required(
 pub const LIMIT: Parameter = required("limit", AMOUNT);
 pub const WINDOW: Parameter = required("window", DURATION);
 pub const COST: Parameter = keyword("COST", "cost", AMOUNT);
+pub const ATLEAST: Parameter = keyword("ATLEAST", "min", Domain::Batch);
+pub const FORCE: Parameter = keyword("FORCE", "cost", AMOUNT);
 pub const REFUND: Parameter = keyword("REFUND", "amount", AMOUNT);
 pub const AT: Parameter = keyword("AT", "unix_ms", Domain::UnixTime);
 pub const NOW: Parameter = keyword("NOW", "unix_ms", Domain::UnixTime);
+pub const MAXWAIT: Parameter = keyword(
+    "MAXWAIT",
+    "seconds",
+    Domain::Decimal {
+        range: &number::WAIT_S,
+        unit: ", in seconds",
+    },
+);
+pub const PERIOD: Parameter = required("period", Domain::Period);
+pub const ANCHOR: Parameter = keyword("ANCHOR", "unix_ms", Domain::UnixTime);
+pub const UNTIL: Parameter = keyword("UNTIL", "unix_ms", Domain::UnixTime);
+pub const MAX_LEASES: Parameter = required("limit", integer(0, MAX_INTEGER, ""));
+pub const LEASE: Parameter = required("lease", DURATION);
+pub const ID: Parameter = keyword("ID", "id", Domain::Id);
+/// An id of RL.RELEASE, which needs no keyword.
+pub const RELEASED_ID: Parameter = required("id", Domain::Id);
 pub const NUMKEYS: Parameter = required("numkeys", Domain::KeyCount);
 
 // Those of CL.THROTTLE.
 pub const MAX_BURST: Parameter = required("max_burst", integer(0, MAX_INTEGER - 1, ""));
 pub const COUNT: Parameter = required("count", integer(1, MAX_INTEGER, ""));
-pub const PERIOD: Parameter = required("period", integer(1, MAX_INTEGER, ", in seconds"));
+pub const THROTTLE_PERIOD: Parameter = required("period", integer(1, MAX_INTEGER, ", in seconds"));
 pub const QUANTITY: Parameter = required("quantity", Domain::SignedInteger);
 
 const fn required(name: &'static str, domain: Domain) -> Parameter {
@@ -97,8 +124,10 @@ impl Parameter {
     // Always inlined: the row is then a constant, and only its range is passed on.
     #[inline(always)]
     pub(crate) fn decimal(&'static self, arg: &[u8]) -> Result<f64, SyntaxError> {
-        let Domain::Decimal { range, .. } = self.domain else {
-            return Err(SyntaxError::OutOfRange(self));
+        let range = match self.domain {
+            Domain::Decimal { range, .. } => range,
+            Domain::Period => &number::DURATION_S,
+            _ => return Err(SyntaxError::OutOfRange(self)),
         };
         number::decimal(arg, range).ok_or(SyntaxError::OutOfRange(self))
     }
@@ -112,6 +141,23 @@ impl Parameter {
         number::integer(arg)
             .filter(|value| range.contains(value))
             .ok_or(SyntaxError::OutOfRange(self))
+    }
+}
+
+impl Parameter {
+    /// The value of a parameter in seconds, rounded to whole milliseconds.
+    pub(crate) fn whole_ms(&'static self, arg: &[u8]) -> Result<i64, SyntaxError> {
+        let seconds = self.decimal(arg)?;
+        Ok((seconds * 1000.0).round() as i64)
+    }
+
+    /// Refuses what cannot name a lease.
+    pub(crate) fn check_id(&'static self, arg: &[u8]) -> Result<(), SyntaxError> {
+        if (1..=MAX_ID_LEN).contains(&arg.len()) {
+            Ok(())
+        } else {
+            Err(SyntaxError::OutOfRange(self))
+        }
     }
 }
 
@@ -152,6 +198,13 @@ impl fmt::Display for Domain {
                 f,
                 "an integer from 1 to the number of keys that follow, without leading zeros"
             ),
+            Self::Batch => write!(f, "an integer from 1 to COST cost, which is an integer too"),
+            Self::Period => write!(
+                f,
+                "a decimal number from {}, in seconds, or DAY, WEEK, MONTH, YEAR, or UNTIL unix_ms",
+                number::DURATION_S.text
+            ),
+            Self::Id => write!(f, "1 to {MAX_ID_LEN} bytes"),
         }
     }
 }
