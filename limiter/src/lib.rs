@@ -174,6 +174,8 @@ struct Grant {
 }
 
 /// Decides `request` by `rule` at `now_ms`, 0 to 2^53, on the state found.
+// Always inlined: otherwise the decision goes through memory.
+#[inline(always)]
 pub fn decide<R: Rule>(
     rule: R,
     request: Request,
@@ -181,28 +183,12 @@ pub fn decide<R: Rule>(
     now_ms: i64,
 ) -> Decision<R> {
     let before = rule.advance(found, now_ms);
-    let granted = |after, taken, wait_ms| (after, Some(Grant { taken, wait_ms }));
-    let (after, grant) = match request {
-        Request::Cost(cost) => match rule.take(before, cost, now_ms) {
-            Some(after) => granted(after, cost, 0),
-            None => (before, None),
-        },
-        Request::Batch { cost, min } => match take_batch(rule, before, cost, min, now_ms) {
-            Some((after, taken)) => granted(after, taken, 0),
-            None => (before, None),
-        },
-        Request::Reserve { cost, max_wait_ms } => {
-            match rule.reserve(before, cost, max_wait_ms, now_ms) {
-                Some((after, wait_ms)) => granted(after, cost, wait_ms),
-                None => (before, None),
-            }
-        }
-        Request::Force(cost) => granted(rule.force(before, cost, now_ms), cost, 0),
-        Request::Refund { amount, at_ms } => {
-            // What the caller's clock puts after now was taken now.
-            let at_ms = at_ms.map(|at_ms| at_ms.min(now_ms));
-            granted(rule.refund(before, amount, at_ms), 0.0, 0)
-        }
+    let granted = match request {
+        Request::Cost(cost) => rule.take(before, cost, now_ms).map(|after| {
+            let (taken, wait_ms) = (cost, 0);
+            (after, Grant { taken, wait_ms })
+        }),
+        _ => decide_uncommon(rule, request, before, now_ms),
     };
     Decision {
         rule,
@@ -210,9 +196,37 @@ pub fn decide<R: Rule>(
         now_ms,
         found,
         before,
-        after,
-        grant,
+        after: granted.map_or(before, |(after, _)| after),
+        grant: granted.map(|(_, grant)| grant),
     }
+}
+
+/// What any request but a plain cost leads to; `None` if it is denied.
+#[inline(never)]
+fn decide_uncommon<R: Rule>(
+    rule: R,
+    request: Request,
+    before: R::State,
+    now_ms: i64,
+) -> Option<(R::State, Grant)> {
+    let (after, taken, wait_ms) = match request {
+        Request::Cost(cost) => (rule.take(before, cost, now_ms)?, cost, 0),
+        Request::Batch { cost, min } => {
+            let (after, taken) = take_batch(rule, before, cost, min, now_ms)?;
+            (after, taken, 0)
+        }
+        Request::Reserve { cost, max_wait_ms } => {
+            let (after, wait_ms) = rule.reserve(before, cost, max_wait_ms, now_ms)?;
+            (after, cost, wait_ms)
+        }
+        Request::Force(cost) => (rule.force(before, cost, now_ms), cost, 0),
+        Request::Refund { amount, at_ms } => {
+            // What the caller's clock puts after now was taken now.
+            let at_ms = at_ms.map(|at_ms| at_ms.min(now_ms));
+            (rule.refund(before, amount, at_ms), 0.0, 0)
+        }
+    };
+    Some((after, Grant { taken, wait_ms }))
 }
 
 /// The state after taking the largest whole number from `min` to `cost` for which there is room, and that number.

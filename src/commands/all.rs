@@ -167,6 +167,9 @@ type Replies = SmallVec<[Reply; RULES_ON_STACK]>;
 /// The decision on one rule.
 struct RuleDecision<'call> {
     any: AnyDecision<'call>,
+    is_allowed: bool,
+    /// See [`Commit::has_live_lease`].
+    has_live_lease: Option<bool>,
     /// It cannot deny the call.
     is_shadow: bool,
 }
@@ -192,27 +195,27 @@ fn decide<'call>(
     key: &mut impl OpenKey,
     now_ms: i64,
 ) -> Result<RuleDecision<'call>, Error> {
-    let any = match (args.rule, lease) {
-        (AnyRule::TokenBucket(rule, request), _) => {
-            AnyDecision::TokenBucket(rule.decide(request, key, now_ms)?)
+    let any = match &args.rule {
+        AnyRule::TokenBucket(rule, request) => {
+            AnyDecision::TokenBucket(rule.decide(*request, key, now_ms)?)
         }
-        (AnyRule::Sliding(rule, request), _) => {
-            AnyDecision::Sliding(rule.decide(request, key, now_ms)?)
+        AnyRule::Sliding(rule, request) => {
+            AnyDecision::Sliding(rule.decide(*request, key, now_ms)?)
         }
-        (AnyRule::Quota(rule, request), _) => {
-            AnyDecision::Quota(rule.decide(request, key, now_ms)?)
-        }
-        (AnyRule::Concurrency { rule, is_release }, Some(lease)) => {
-            let request = lease_request(is_release, lease);
-            let limit = LeaseLimit::new(rule, lease, argv);
+        AnyRule::Quota(rule, request) => AnyDecision::Quota(rule.decide(*request, key, now_ms)?),
+        AnyRule::Concurrency { rule, is_release } => {
+            let Some(lease) = lease else {
+                let error = SyntaxError::Requires("CONCURRENCY", "ID");
+                return Err(Error::Syntax(error, &All::INFO));
+            };
+            let request = lease_request(*is_release, lease);
+            let limit = LeaseLimit::new(*rule, lease, argv);
             AnyDecision::Concurrency(limit.decide(request, key, now_ms)?)
-        }
-        (AnyRule::Concurrency { .. }, None) => {
-            let error = SyntaxError::Requires("CONCURRENCY", "ID");
-            return Err(Error::Syntax(error, &All::INFO));
         }
     };
     Ok(RuleDecision {
+        is_allowed: any.is_allowed(),
+        has_live_lease: any.has_live_lease(),
         any,
         is_shadow: args.is_shadow,
     })
@@ -223,7 +226,7 @@ fn outcome_of(decisions: &Decisions<'_>, lease: Option<Lease>) -> Outcome {
     let mut binding = decisions.iter().filter(|decision| !decision.is_shadow);
     if lease.is_some() && is_repeated(binding.clone()) {
         Outcome::Repeated
-    } else if binding.all(|decision| decision.any.is_allowed()) {
+    } else if binding.all(|decision| decision.is_allowed) {
         Outcome::Allowed
     } else {
         Outcome::Denied
@@ -232,7 +235,7 @@ fn outcome_of(decisions: &Decisions<'_>, lease: Option<Lease>) -> Outcome {
 
 /// Whether there are leases to take and all of them are live already.
 fn is_repeated<'a>(binding: impl Iterator<Item = &'a RuleDecision<'a>> + Clone) -> bool {
-    let mut leases = binding.filter_map(|decision| decision.any.has_live_lease());
+    let mut leases = binding.filter_map(|decision| decision.has_live_lease);
     leases.clone().next().is_some() && leases.all(|is_live| is_live)
 }
 
@@ -240,24 +243,23 @@ impl RuleDecision<'_> {
     fn fate(&self, outcome: Outcome) -> Fate {
         match outcome {
             // A live lease is renewed, so that the call that took it can be sent again to keep it.
-            Outcome::Repeated if self.any.has_live_lease() == Some(true) => Fate::Committed,
+            Outcome::Repeated if self.has_live_lease == Some(true) => Fate::Committed,
             Outcome::Repeated => Fate::Repeated,
             Outcome::Denied => Fate::Untouched,
-            _ if self.any.is_allowed() => Fate::Committed,
+            _ if self.is_allowed => Fate::Committed,
             _ => Fate::Untouched,
         }
     }
 
     /// Publishes what became of the rule. A call that is denied as a whole allowed nobody anything.
     fn publish(&self, context: Context<'_>, key: &WriteKey<'_>, outcome: Outcome) {
-        let is_allowed = self.any.is_allowed();
         match (outcome, self.is_shadow) {
-            (Outcome::Repeated, false) if self.any.has_live_lease() == Some(true) => {
+            (Outcome::Repeated, false) if self.has_live_lease == Some(true) => {
                 context.publish(key.name(), Outcome::Repeated);
             }
             (Outcome::Repeated, _) => {}
-            (_, true) if !is_allowed => context.publish_shadow(key.name()),
-            (Outcome::Denied, _) if is_allowed => {}
+            (_, true) if !self.is_allowed => context.publish_shadow(key.name()),
+            (Outcome::Denied, _) if self.is_allowed => {}
             _ => context.publish(key.name(), self.any.outcome()),
         }
     }

@@ -7,7 +7,7 @@ use super::options::{
 use super::parameter::{
     COUNT, MAX_BURST, NUMKEYS, Parameter, QUANTITY, RELEASED_ID, THROTTLE_PERIOD,
 };
-use super::rule::{AnyRule, ParseRule, RuleArgs, parse_concurrency};
+use super::rule::{AnyRule, ParseRule, RuleArgs, parse_concurrency, push_rule};
 use super::{SyntaxError, number};
 use limiter::{Concurrency, MAX_NUMBER, Request, TokenBucket};
 use smallvec::SmallVec;
@@ -150,7 +150,7 @@ pub fn parse_all<'a>(
 ) -> Result<AllOptions, SyntaxError> {
     rules.clear();
     for key in 1..=numkeys {
-        rules.push(RuleArgs::parse(&mut args, key)?);
+        push_rule(&mut args, key, rules)?;
     }
     let mut options = OptionArgs::default();
     let mut lease = LeaseArgs::default();

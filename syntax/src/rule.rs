@@ -1,6 +1,7 @@
 //! Rules as a call states them: the parameters of an algorithm.
 
 use super::SyntaxError;
+use super::call::Rules;
 use super::options::{RequestArgs, is_keyword, set_once, time_of, value_of};
 use super::parameter::{
     ANCHOR, CAPACITY, LEASE, LIMIT, MAX_LEASES, PERIOD, REFILL_RATE, UNTIL, WINDOW,
@@ -159,45 +160,35 @@ pub struct RuleArgs {
     pub is_shadow: bool,
 }
 
-impl RuleArgs {
-    /// Reads the rule for this key, counted from 1, from the front of `args`.
-    #[inline(always)]
-    pub(crate) fn parse<'a>(
-        args: &mut (impl Iterator<Item = &'a [u8]> + Clone),
-        key: usize,
-    ) -> Result<Self, SyntaxError> {
-        let keyword = args.next().ok_or(SyntaxError::MissingRule { key })?;
-        if is_keyword(keyword, b"TOKENBUCKET") {
-            parse_with_request(args, key, AnyRule::TokenBucket)
-        } else if is_keyword(keyword, b"SLIDING") {
-            parse_with_request(args, key, AnyRule::Sliding)
-        } else if is_keyword(keyword, b"QUOTA") {
-            parse_with_request(args, key, AnyRule::Quota)
-        } else if is_keyword(keyword, b"CONCURRENCY") {
-            let rule = parse_concurrency(args)?.ok_or(SyntaxError::IncompleteRule { key })?;
-            let (mut is_release, mut is_shadow) = (false, false);
-            parse_keywords(args, |arg, _| {
-                if is_keyword(arg, b"RELEASE") {
-                    set_once(&mut is_release, "RELEASE")
-                } else {
-                    parse_shadow(arg, &mut is_shadow)
-                }
-            })?;
-            let rule = AnyRule::Concurrency { rule, is_release };
-            Ok(Self { rule, is_shadow })
-        } else {
-            Err(SyntaxError::MissingRule { key })
-        }
+/// Reads the rule for this key, counted from 1, from the front of `args`, onto the end of `rules`.
+#[inline(always)]
+pub(crate) fn push_rule<'a>(
+    args: &mut (impl Iterator<Item = &'a [u8]> + Clone),
+    key: usize,
+    rules: &mut Rules,
+) -> Result<(), SyntaxError> {
+    let keyword = args.next().ok_or(SyntaxError::MissingRule { key })?;
+    if is_keyword(keyword, b"TOKENBUCKET") {
+        push_with_request(args, key, AnyRule::TokenBucket, rules)
+    } else if is_keyword(keyword, b"SLIDING") {
+        push_with_request(args, key, AnyRule::Sliding, rules)
+    } else if is_keyword(keyword, b"QUOTA") {
+        push_with_request(args, key, AnyRule::Quota, rules)
+    } else if is_keyword(keyword, b"CONCURRENCY") {
+        push_concurrency(args, key, rules)
+    } else {
+        Err(SyntaxError::MissingRule { key })
     }
 }
 
 /// Reads a rule of which a cost can be asked.
 #[inline(always)]
-fn parse_with_request<'a, R: ParseRule>(
+fn push_with_request<'a, R: ParseRule>(
     args: &mut (impl Iterator<Item = &'a [u8]> + Clone),
     key: usize,
     into_any: fn(R, Request) -> AnyRule,
-) -> Result<RuleArgs, SyntaxError> {
+    rules: &mut Rules,
+) -> Result<(), SyntaxError> {
     let mut rule = R::parse(args)?.ok_or(SyntaxError::IncompleteRule { key })?;
     let mut request = RequestArgs::default();
     let mut is_shadow = false;
@@ -206,10 +197,32 @@ fn parse_with_request<'a, R: ParseRule>(
             || rule.parse_keyword(arg, args)?
             || parse_shadow(arg, &mut is_shadow)?)
     })?;
-    Ok(RuleArgs {
+    rules.push(RuleArgs {
         rule: into_any(rule, request.finish()?),
         is_shadow,
-    })
+    });
+    Ok(())
+}
+
+fn push_concurrency<'a>(
+    args: &mut (impl Iterator<Item = &'a [u8]> + Clone),
+    key: usize,
+    rules: &mut Rules,
+) -> Result<(), SyntaxError> {
+    let rule = parse_concurrency(args)?.ok_or(SyntaxError::IncompleteRule { key })?;
+    let (mut is_release, mut is_shadow) = (false, false);
+    parse_keywords(args, |arg, _| {
+        if is_keyword(arg, b"RELEASE") {
+            set_once(&mut is_release, "RELEASE")
+        } else {
+            parse_shadow(arg, &mut is_shadow)
+        }
+    })?;
+    rules.push(RuleArgs {
+        rule: AnyRule::Concurrency { rule, is_release },
+        is_shadow,
+    });
+    Ok(())
 }
 
 /// Reads keywords for as long as `parse` knows them: the next argument may be the next rule's.
