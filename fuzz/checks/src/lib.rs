@@ -3,15 +3,16 @@
 
 #![forbid(unsafe_code)]
 
+use limiter::calendar::{Period, Unit};
 use limiter::codec::{self, Record};
 use limiter::{
-    BucketLevel, Decision, MAX_NUMBER, MAX_REPORTED_TIME, NEVER_MS, Request, Rule, SlidingWindow,
-    TokenBucket, WindowCounters, Write, decide,
+    BucketLevel, Concurrency, Decision, MAX_NUMBER, MAX_REPORTED_TIME, NEVER_MS, Quota, QuotaCount,
+    Request, Rule, SlidingWindow, TokenBucket, WindowCounters, Write, decide,
 };
 use std::fmt::Debug;
 use syntax::{
-    AnyRule, Options, ParseRule, Rules, SyntaxError, check_distinct, check_read_only, parse_all,
-    parse_numkeys, parse_single, parse_single_preview, parse_throttle,
+    AnyRule, Lease, Options, ParseRule, Rules, SyntaxError, check_distinct, check_read_only,
+    parse_acquire, parse_all, parse_numkeys, parse_single, parse_single_preview, parse_throttle,
 };
 
 const MAX_NOW_MS: i64 = MAX_NUMBER as i64;
@@ -20,18 +21,20 @@ const MAX_WINDOW_S: f64 = MAX_NUMBER / 1000.0;
 
 /// Reads `bytes`, arguments with line breaks between them, as those of each command after its name.
 ///
-/// Whatever they are, they are refused with one line, or every number is in its range, letter case
-/// does not matter, and the preview accepts the same arguments unless they say `REFUND`.
+/// Whatever they are, they are refused with one line, or every number is in its range, letter case does not matter, and
+/// the preview accepts the same arguments unless they change something whatever is found.
 pub fn check_syntax(bytes: &[u8]) {
     let args: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
     check_single::<TokenBucket>(&args, check_bucket_rule);
     check_single::<SlidingWindow>(&args, check_window_rule);
+    check_single::<Quota>(&args, check_quota_rule);
+    check_acquire(&args);
     check_throttle(&args);
     check_all(&args);
 }
 
 fn check_single<R: ParseRule + PartialEq + Debug>(args: &[&[u8]], check_rule: fn(R)) {
-    // The first arg is the key.
+    // The first argument is the key.
     let args = &args[1..];
     let call = parse_single::<R>(args.iter().copied());
     let preview = parse_single_preview::<R>(args.iter().copied());
@@ -39,9 +42,11 @@ fn check_single<R: ParseRule + PartialEq + Debug>(args: &[&[u8]], check_rule: fn
         Ok(call) => {
             check_rule(call.rule);
             check_options(call.options);
-            match check_request(call.request) {
-                Asks::ToTake => assert_eq!(preview, Ok(call)),
-                Asks::ToRefund => assert_eq!(preview, Err(SyntaxError::ReadOnly("REFUND"))),
+            check_request(call.request);
+            if is_read_only(call.request) {
+                assert_eq!(preview, Ok(call));
+            } else {
+                assert!(matches!(preview, Err(SyntaxError::ReadOnly(_))));
             }
         }
         Err(error) => {
@@ -53,7 +58,23 @@ fn check_single<R: ParseRule + PartialEq + Debug>(args: &[&[u8]], check_rule: fn
     assert_eq!(parse_single::<R>(swapped.iter().map(Vec::as_slice)), call);
 }
 
-/// The first arg is the key here too. Nothing in the call is a letter.
+/// The first argument is the key here too. Case matters to the id alone, and only its place is read.
+fn check_acquire(args: &[&[u8]]) {
+    let args = &args[1..];
+    let call = parse_acquire(args.iter().copied());
+    match call {
+        Ok(call) => {
+            check_concurrency_rule(call.rule);
+            check_options(call.options);
+            check_lease(call.lease, args);
+        }
+        Err(error) => check_message(error),
+    }
+    let swapped = swapped_case(args);
+    assert_eq!(parse_acquire(swapped.iter().map(Vec::as_slice)), call);
+}
+
+/// The first argument is the key here too. Nothing in the call is a letter.
 fn check_throttle(args: &[&[u8]]) {
     match parse_throttle(args[1..].iter().copied()) {
         Ok(call) => {
@@ -78,18 +99,34 @@ fn check_all(args: &[&[u8]]) {
     let mut read = Rules::new();
     let call = parse_all(count, rules.iter().copied(), &mut read);
     match call {
-        Ok(options) => {
+        Ok(call) => {
             assert_eq!(read.len(), count);
-            check_options(options);
-            let mut has_refund = false;
-            for (rule, request) in &read {
-                match *rule {
-                    AnyRule::TokenBucket(rule) => check_bucket_rule(rule),
-                    AnyRule::Sliding(rule) => check_window_rule(rule),
+            check_options(call.options);
+            let (mut has_leases, mut changes) = (false, false);
+            for args in &read {
+                match args.rule {
+                    AnyRule::TokenBucket(rule, _) => check_bucket_rule(rule),
+                    AnyRule::Sliding(rule, _) => check_window_rule(rule),
+                    AnyRule::Quota(rule, _) => check_quota_rule(rule),
+                    AnyRule::Concurrency { rule, is_release } => {
+                        check_concurrency_rule(rule);
+                        has_leases = true;
+                        changes |= is_release;
+                    }
                 }
-                has_refund |= matches!(check_request(*request), Asks::ToRefund);
+                if let AnyRule::TokenBucket(_, request)
+                | AnyRule::Sliding(_, request)
+                | AnyRule::Quota(_, request) = args.rule
+                {
+                    check_request(request);
+                    changes |= !is_read_only(request);
+                }
             }
-            assert_eq!(check_read_only(&read).is_err(), has_refund);
+            assert_eq!(check_read_only(&read).is_err(), changes);
+            assert_eq!(call.lease.is_some(), has_leases);
+            if let Some(lease) = call.lease {
+                check_lease(lease, rules);
+            }
         }
         Err(error) => check_message(error),
     }
@@ -97,6 +134,13 @@ fn check_all(args: &[&[u8]]) {
     let mut read_swapped = Rules::new();
     let swapped = parse_all(count, swapped.iter().map(Vec::as_slice), &mut read_swapped);
     assert_eq!((swapped, read_swapped), (call, read));
+}
+
+/// The id is one of the arguments, after its keyword.
+fn check_lease(lease: Lease, args: &[&[u8]]) {
+    let position = args.len() - 1 - lease.id.args_after;
+    assert!((1..=512).contains(&args[position].len()));
+    assert!(args[position - 1].eq_ignore_ascii_case(b"ID"));
 }
 
 fn check_keys(keys: &[&[u8]]) {
@@ -128,18 +172,46 @@ fn check_window_rule(rule: SlidingWindow) {
     assert!(range.contains(&rule.window_s), "{rule:?}");
 }
 
-enum Asks {
-    ToTake,
-    ToRefund,
+fn check_quota_rule(rule: Quota) {
+    assert!((0.0..=MAX_NUMBER).contains(&rule.limit), "{rule:?}");
+    let times = 0..=MAX_NOW_MS;
+    let is_time = |at_ms: Option<i64>| at_ms.is_none_or(|at_ms| times.contains(&at_ms));
+    match rule.period {
+        Period::Length {
+            length_ms,
+            anchor_ms,
+        } => assert!(
+            (1..=MAX_NOW_MS).contains(&length_ms) && is_time(anchor_ms),
+            "{rule:?}"
+        ),
+        Period::Calendar { anchor_ms, .. } => assert!(is_time(anchor_ms), "{rule:?}"),
+        Period::Until { end_ms } => assert!(is_time(Some(end_ms)), "{rule:?}"),
+    }
 }
 
-fn check_request(request: Request) -> Asks {
-    let (amount, asks) = match request {
-        Request::Cost(cost) => (cost, Asks::ToTake),
-        Request::Refund { amount, .. } => (amount, Asks::ToRefund),
+fn check_concurrency_rule(rule: Concurrency) {
+    assert!((0..=MAX_NOW_MS).contains(&rule.limit), "{rule:?}");
+    assert!((1..=MAX_NOW_MS).contains(&rule.lease_ms), "{rule:?}");
+}
+
+/// Whether a preview can ask it.
+fn is_read_only(request: Request) -> bool {
+    !matches!(request, Request::Force(_) | Request::Refund { .. })
+}
+
+fn check_request(request: Request) {
+    let in_range = match request {
+        Request::Cost(amount) | Request::Force(amount) => (0.0..=MAX_NUMBER).contains(&amount),
+        Request::Refund { amount, at_ms } => {
+            (0.0..=MAX_NUMBER).contains(&amount)
+                && at_ms.is_none_or(|at_ms| (0..=MAX_NOW_MS).contains(&at_ms))
+        }
+        Request::Batch { cost, min } => 1 <= min && min <= cost && cost <= MAX_NOW_MS,
+        Request::Reserve { cost, max_wait_ms } => {
+            (0.0..=MAX_NUMBER).contains(&cost) && (0..=MAX_NOW_MS).contains(&max_wait_ms)
+        }
     };
-    assert!((0.0..=MAX_NUMBER).contains(&amount), "{request:?}");
-    asks
+    assert!(in_range, "{request:?}");
 }
 
 fn check_options(options: Options) {
@@ -172,10 +244,10 @@ fn swapped_case(args: &[&[u8]]) -> Vec<Vec<u8>> {
 pub fn check_state(bytes: &[u8]) {
     let bucket = check_decode::<BucketLevel>(bytes);
     let window = check_decode::<WindowCounters>(bytes);
-    assert!(
-        bucket.is_none() || window.is_none(),
-        "both algorithms read it"
-    );
+    let quota = check_decode::<QuotaCount>(bytes);
+    let kinds = [bucket.is_some(), window.is_some(), quota.is_some()];
+    let readers = kinds.into_iter().filter(|reads| *reads).count();
+    assert!(readers <= 1, "{readers} kinds read it");
 
     if let Some((state, parameters)) = state_and_rest::<BucketLevel>(bytes) {
         let rule = TokenBucket {
@@ -191,6 +263,20 @@ pub fn check_state(bytes: &[u8]) {
         let rule = SlidingWindow {
             limit: parameters.amount(0),
             window_s: window_s.clamp(MIN_WINDOW_S, MAX_WINDOW_S),
+        };
+        check_decisions(rule, state, &parameters);
+    }
+    if let Some((state, parameters)) = state_and_rest::<QuotaCount>(bytes) {
+        let anchor_ms = Some(parameters.now_ms(1)).filter(|_| parameters.is_flagged(0));
+        let unit = match (parameters.is_flagged(1), parameters.is_flagged(2)) {
+            (false, false) => Unit::Day,
+            (false, true) => Unit::Week,
+            (true, false) => Unit::Month,
+            (true, true) => Unit::Year,
+        };
+        let rule = Quota {
+            limit: parameters.amount(0),
+            period: Period::Calendar { unit, anchor_ms },
         };
         check_decisions(rule, state, &parameters);
     }
@@ -244,60 +330,78 @@ impl Parameters<'_> {
 
 fn check_decisions<R: Rule>(rule: R, stored: R::State, parameters: &Parameters<'_>) {
     let (amount, now_ms) = (parameters.amount(2), parameters.now_ms(3));
-    let taken = decide(rule, Request::Cost(amount), Some(stored), now_ms);
-    let refund = Request::Refund {
-        amount,
-        at_ms: None,
-    };
-    let refunded = decide(rule, refund, Some(stored), now_ms);
-    assert!(refunded.is_allowed());
-    for decision in [&taken, &refunded] {
-        check_replies(decision);
-    }
-    let left = [stored_after(&taken), stored_after(&refunded)];
-
-    // The wait is measured from what the call leaves behind.
-    let [.., wait_ms] = taken.committed().in_milliseconds().integers;
-    if !taken.is_allowed() && wait_ms != NEVER_MS && wait_ms < MAX_REPORTED_TIME {
-        assert!(wait_ms > 0);
-        let later = decide(rule, Request::Cost(amount), left[0], now_ms + wait_ms);
-        assert!(later.is_allowed(), "still denied after {wait_ms} ms");
-    }
-    // A second call at the same time, on each state that the first may leave.
-    for state in left {
-        check_replies(&decide(rule, Request::Cost(amount), state, now_ms));
+    let max_wait_ms = parameters.now_ms(4);
+    let (min, cost) = (1, (amount as i64).max(1));
+    let requests = [
+        Request::Cost(amount),
+        Request::Batch { cost, min },
+        Request::Reserve {
+            cost: amount,
+            max_wait_ms,
+        },
+        Request::Force(amount),
+        Request::Refund {
+            amount,
+            at_ms: None,
+        },
+        Request::Refund {
+            amount,
+            at_ms: Some(max_wait_ms),
+        },
+    ];
+    for request in requests {
+        let decision = decide(rule, request, Some(stored), now_ms);
+        check_replies(&decision, request);
+        let left = left_by(&decision, stored);
+        // The wait is measured from what the call leaves behind.
+        let [allowed, _, _, wait_ms] = decision.committed().in_milliseconds().integers;
+        if allowed == 0 && wait_ms != NEVER_MS && wait_ms < MAX_REPORTED_TIME {
+            assert!(wait_ms > 0);
+            let later = decide(rule, request, Some(left), now_ms + wait_ms);
+            assert!(later.is_allowed(), "still denied after {wait_ms} ms");
+        }
+        // A second call at the same time, on the state that the first leaves.
+        for second in requests {
+            check_replies(&decide(rule, second, Some(left), now_ms), second);
+        }
     }
 }
 
 /// The state under the key after the call, which must be one that can be read.
-fn stored_after<R: Rule>(decision: &Decision<R>) -> Option<R::State> {
+fn left_by<R: Rule>(decision: &Decision<R>, stored: R::State) -> R::State {
     match decision.write(false) {
-        Write::None => None,
+        Write::None => stored,
         Write::Local(state) | Write::Replicated(state) => {
             let read_back = codec::decode::<R::State>(codec::encode(state).as_bytes());
             assert!(read_back == Some(state), "the state left cannot be read");
-            Some(state)
+            let ttl_ms = decision.ttl_ms().unwrap_or(1);
+            assert!(ttl_ms > 0, "{ttl_ms}");
+            state
         }
     }
 }
 
-fn check_replies<R: Rule>(decision: &Decision<R>) {
+fn check_replies<R: Rule>(decision: &Decision<R>, request: Request) {
+    let is_allowed = decision.is_allowed();
     for answer in [decision.committed(), decision.previewed()] {
-        for (reply, min) in [
-            (answer.in_seconds().integers, 0),
-            (answer.in_milliseconds().integers, NEVER_MS),
-        ] {
-            let [allowed, remaining, reset, retry] = reply;
-            assert_eq!(allowed, i64::from(decision.is_allowed()));
+        for reply in [answer.in_seconds(), answer.in_milliseconds()] {
+            let [allowed, remaining, reset, retry] = reply.integers;
+            assert_eq!(allowed, i64::from(is_allowed));
             assert!(remaining >= 0, "{reply:?}");
             for time in [reset, retry] {
-                assert!((min..=MAX_REPORTED_TIME).contains(&time), "{reply:?}");
+                let range = NEVER_MS..=MAX_REPORTED_TIME;
+                assert!(range.contains(&time), "{reply:?}");
             }
-            assert!(allowed == 0 || retry == 0, "{reply:?}");
+            let waits = matches!(request, Request::Reserve { .. });
+            assert!(allowed == 0 || retry == 0 || waits, "{reply:?}");
+            match (request, reply.granted) {
+                (Request::Batch { cost, min }, Some(granted)) => {
+                    let range = if is_allowed { min..=cost } else { 0..=0 };
+                    assert!(range.contains(&granted), "{reply:?}");
+                }
+                (_, granted) => assert_eq!(granted, None),
+            }
         }
-    }
-    if let Some(ttl_ms) = decision.ttl_ms() {
-        assert!(ttl_ms > 0, "{ttl_ms}");
     }
 }
 
