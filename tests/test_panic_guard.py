@@ -59,9 +59,9 @@ def test_a_panic_is_answered_with_an_error_and_a_line_in_the_log(
     pid, run_id = panicking.pid, panicking.info("server")["run_id"]
     for _ in range(3):
         assert_guarded(connection.call(*CALLS[name]))
-    assert "a command panicked; it was answered with an error" in panicking.log
+    assert "a command panicked and was answered with an error" in panicking.log
     # Where it was, by the module's own hook.
-    assert "src/host/command.rs" in panicking.log
+    assert "src/host/handler.rs" in panicking.log
     assert panicking.is_alive and panicking.pid == pid
     assert panicking.info("server")["run_id"] == run_id
     assert connection.call(*GOOD)[:2] == [1, 9]
