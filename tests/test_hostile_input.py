@@ -132,7 +132,7 @@ FORGED_LENGTHS = (0.0, -0.0, 5e-324, 1e-300, 0.0015, 9.1e12, HUGE)
 
 
 @pytest.mark.parametrize("window_s", FORGED_LENGTHS)
-def test_a_forged_window_of_another_length_leaves_a_state_whatever_it_estimates(
+def test_a_forged_window_of_another_length_leaves_a_state(
     raw: RawConnection, window_s: float
 ) -> None:
     """What is carried over from it may be infinite, negative or no number at all."""

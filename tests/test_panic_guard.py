@@ -129,7 +129,7 @@ COUNTS = (1, 2, 5, 12)
 @pytest.mark.parametrize("cost", ["1", "11"], ids=["allowed", "denied"])
 @pytest.mark.parametrize("rule", [BUCKET, WINDOW], ids=["buckets", "windows"])
 @pytest.mark.parametrize("command", ["RL.ALL", "RL.ALL_RO"])
-def test_a_panic_over_any_key_of_all_leaves_one_error_and_the_connection_in_step(
+def test_a_panic_over_any_key_of_all_leaves_the_connection_in_step(
     panicking: Server, connection: RawConnection, command: str, rule: tuple[Word, ...], cost: str
 ) -> None:
     """It comes where the key's answer is computed. A reply that had begun would hold part of the answer,

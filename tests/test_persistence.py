@@ -240,7 +240,7 @@ def test_decisions_go_on_after_a_restart_from_what_the_last_allowed_calls_left(f
                 if expected[0] == 1:
                     saved[key.encode()] = model.limiters[key.encode()]
         server.restart()
-        # What denials changed was kept in memory alone (section 5).
+        # What denials changed was kept in memory alone.
         model.limiters = dict(saved)
 
 
