@@ -36,11 +36,15 @@ NUMKEYS = argument("numkeys", "integer")
 CAPACITY, REFILL_RATE = argument("capacity", "double"), argument("refill_rate", "double")
 LIMIT, WINDOW = argument("limit", "double"), argument("window", "double")
 OPTIONAL_COST = argument("cost", "double", "COST", "optional")
+AT = argument("unix_ms", "unix-time", "AT", "optional")
 COST_OR_REFUND = argument(
     "request",
     "oneof",
     flags="optional",
-    parts=(argument("cost", "double", "COST"), argument("amount", "double", "REFUND")),
+    parts=(
+        argument("cost", "double", "COST"),
+        argument("refund", "block", "REFUND", parts=(argument("amount", "double"), AT)),
+    ),
 )
 NOW = argument("unix_ms", "unix-time", "NOW", "optional")
 MS = argument("ms", "pure-token", "MS", "optional")
@@ -162,14 +166,14 @@ def test_the_key_spec_says_where_the_keys_are_and_what_is_done_to_them(raw: RawC
 # Hints while typing
 
 HINTS: dict[str, str] = {
-    "RL.TOKENBUCKET ": "key capacity refill_rate [COST cost|REFUND amount] [NOW unix_ms] [MS]",
+    "RL.TOKENBUCKET ": "key capacity refill_rate [COST cost|REFUND amount [AT unix_ms]] [NOW unix_ms] [MS]",
     "RL.TOKENBUCKET_RO ": "key capacity refill_rate [COST cost] [NOW unix_ms] [MS]",
-    "RL.SLIDING k ": "limit window [COST cost|REFUND amount] [NOW unix_ms] [MS]",
+    "RL.SLIDING k ": "limit window [COST cost|REFUND amount [AT unix_ms]] [NOW unix_ms] [MS]",
     "RL.SLIDING_RO k 10 ": "window [COST cost] [NOW unix_ms] [MS]",
     "RL.ALL ": (
         "numkeys key [key ...] "
-        "TOKENBUCKET capacity refill_rate|SLIDING limit window [COST cost|REFUND amount] "
-        "[TOKENBUCKET capacity refill_rate|SLIDING limit window [COST cost|REFUND amount] ...] "
+        "TOKENBUCKET capacity refill_rate|SLIDING limit window [COST cost|REFUND amount [AT unix_ms]] "
+        "[TOKENBUCKET capacity refill_rate|SLIDING limit window [COST cost|REFUND amount [AT unix_ms]] ...] "
         "[NOW unix_ms] [MS]"
     ),
     "RL.ALL_RO ": (

@@ -68,8 +68,10 @@ def test_docs_name_each_argument_in_its_order_with_its_keyword(raw: RawConnectio
     for argument in arguments[:3]:
         assert b"optional" not in argument.get(b"flags", [])
     assert all(b"optional" in argument[b"flags"] for argument in arguments[3:])
-    tokens = {argument[b"token"]: argument[b"type"] for argument in flattened(command_docs(raw, command)[b"arguments"]) if b"token" in argument}
-    assert {b"COST": b"double", b"NOW": b"unix-time"}.items() <= tokens.items()
+    every = flattened(command_docs(raw, command)[b"arguments"])
+    tokens = {argument[b"token"]: argument[b"type"] for argument in every if b"token" in argument}
+    assert {b"COST", b"REFUND", b"AT", b"MS"} <= tokens.keys()
+    assert tokens[b"NOW"] == tokens[b"AT"] == b"unix-time"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -234,7 +234,7 @@ def is_of_its_length(waited: Waited) -> bool:
     return not isinstance(waited.state, Window) or waited.state.window_s == float(waited.call.second)
 
 
-def test_previews_and_refused_alls_count_both_times_from_the_untouched_state(
+def test_previews_and_refused_alls_count_from_the_untouched_state(
     raw: RawConnection, rng: random.Random, seed: str, tally: Tally, limiters: Model
 ) -> None:
     """In particular where NOW lies before the stored time. Only the reset of a window of another length is

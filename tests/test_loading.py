@@ -129,7 +129,7 @@ def test_a_taken_command_name_is_refused_with_a_line_that_names_it(tmp_path: Pat
     taken = ("--rename-command", "ECHO", "RL.ALL_RO")
     status, log = start_and_exit(tmp_path, server_executable(), *taken, "--loadmodule", str(module_path()))
     assert_refused_in_order(status, log)
-    assert "load refused: the command rl.all_ro is taken" in log.lower()
+    assert re.search("load refused: .*rl.all_ro", log, re.IGNORECASE), log
 
 
 def test_a_taken_command_name_of_a_running_server_leaves_none_of_the_modules_commands(
@@ -139,7 +139,7 @@ def test_a_taken_command_name_of_a_running_server_leaves_none_of_the_modules_com
     with server.raw_connection() as connection:
         for _ in range(2):
             assert isinstance(connection.call("MODULE", "LOAD", str(module_path())), hiredis.ReplyError)
-            assert "the command rl.all_ro is taken" in server.log.lower()
+            assert re.search("load refused: .*rl.all_ro", server.log, re.IGNORECASE), server.log
             assert connection.call("RL.ALL_RO", "still ECHO") == b"still ECHO"
             others = [name for name in COMMANDS if name != "RL.ALL_RO"]
             assert connection.call("COMMAND", "INFO", *others) == [None] * len(others)

@@ -252,7 +252,7 @@ def loading_anew(fresh_server: StartServer, replica_config: dict[str, object], *
             assert connection.call("MGET", *BYTES) == list(BYTES.values())
 
 
-def test_a_replica_answers_previews_while_it_loads_a_snapshot_beside_its_data(fresh_server: StartServer) -> None:
+def test_a_replica_answers_previews_while_it_loads_beside_its_data(fresh_server: StartServer) -> None:
     """`repl-diskless-load swapdb`: until the new data is whole, the old data is served."""
     with ExitStack() as stack:
         replicas = [

@@ -174,8 +174,12 @@ def test_a_state_that_is_cut_short_or_too_long_is_refused_untouched(
 NOT_STORED = [math.nan, -math.nan, math.inf, -math.inf, -1.0, -1e-300, -5e-324, -1e308]
 SIGNALLING_NAN = struct.unpack("<d", b"\x01\x00\x00\x00\x00\x00\xf0\x7f")[0]
 
+#: A bucket may be in debt, down to -2^53.
+DEEPEST_DEBT = -(2.0**53)
+NO_TOKENS = [bad for bad in [*NOT_STORED, SIGNALLING_NAN] if not bad >= -1.0] + [math.nextafter(DEEPEST_DEBT, -math.inf)]
+
 FORGED: dict[str, tuple[str, Callable[[], list[bytes]]]] = {
-    "tokens": ("TOKENBUCKET", lambda: [state.bucket_bytes(bad, NOW_MS) for bad in [*NOT_STORED, SIGNALLING_NAN]]),
+    "tokens": ("TOKENBUCKET", lambda: [state.bucket_bytes(bad, NOW_MS) for bad in NO_TOKENS]),
     "last": ("TOKENBUCKET", lambda: [state.bucket_bytes(5.0, bad) for bad in (-1, I64_MIN)]),
     "window": ("SLIDING", lambda: [state.window_bytes(bad, 1, 0.0, 0.0) for bad in NOT_STORED]),
     "stored": ("SLIDING", lambda: [state.window_bytes(60.0, bad, 0.0, 0.0) for bad in (-1, I64_MIN)]),
@@ -185,7 +189,7 @@ FORGED: dict[str, tuple[str, Callable[[], list[bytes]]]] = {
 
 
 @pytest.mark.parametrize("field", FORGED)
-def test_a_stored_number_that_is_not_finite_or_negative_is_refused_untouched(
+def test_a_stored_number_that_is_not_finite_or_too_low_is_refused_untouched(
     observed: ObservedServer, field: str, tally: Tally
 ) -> None:
     algorithm, values = FORGED[field]
@@ -197,7 +201,7 @@ def test_a_stored_number_that_is_not_finite_or_negative_is_refused_untouched(
 EXTREMES: dict[str, list[bytes]] = {
     "TOKENBUCKET": [
         state.bucket_bytes(tokens, last_ms)
-        for tokens in (0.0, 5e-324, 2.0**53, 1.7976931348623157e308)
+        for tokens in (DEEPEST_DEBT, -1.0, -5e-324, 0.0, 5e-324, 2.0**53, 1.7976931348623157e308)
         for last_ms in (0, NOW_MS, 2**53, 2**53 + 1, I64_MAX - 1, I64_MAX)
     ],
     "SLIDING": [

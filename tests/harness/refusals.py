@@ -166,11 +166,11 @@ def malformed() -> list[Malformed]:
         two = (command, "2", KEY, OTHER_KEY)
         result += [
             Malformed("a rule too few", (*two, *bucket, *now), ("rule",)),
-            Malformed("a rule too many", (*two, *bucket, *sliding, *bucket, *now), ("rule",)),
+            Malformed("a rule too many", (*two, *bucket, *sliding, *bucket, *now), ("NOW", "MS")),
             Malformed("a rule cut short", (*two, *bucket, "SLIDING", "10"), ("rule",)),
             Malformed("an unknown algorithm", (*two, *bucket, "LEAKY", "10", "1"), ("TOKENBUCKET", "SLIDING")),
             Malformed("NOW before the last rule", (*two, *bucket, *now, *sliding), ("rule",)),
-            Malformed("a key named twice", (command, "2", KEY, KEY, *bucket, *sliding, *now), ("twice",)),
+            Malformed("a key named twice", (command, "2", KEY, KEY, *bucket, *sliding, *now), ("duplicate key",)),
             Malformed("COST twice in a rule", (*two, *bucket, "COST", "1", "COST", "1", *sliding), ("COST",)),
             Malformed("COST without a value", (*two, *bucket, *sliding, "COST"), ("COST", *AMOUNT_BOUNDS)),
             Malformed("NOW twice", (*two, *bucket, *sliding, *now, *now), ("NOW",)),
