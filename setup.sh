@@ -95,8 +95,9 @@ lint_packages() {
 install_with_apt() {
   as_user=
   [ "$(id -u)" = 0 ] || has sudo || as_user=yes
-  # Without lists, apt knows no package.
+  # Without its lists, apt knows no package. Every release has one called cargo.
   [ -n "$as_user" ] || as_root apt-get update -qq || true
+  [ -n "$(candidate cargo)" ] || fail 'apt has no list of packages. As root: apt-get update'
 
   if [ "$rust" = missing ]; then
     cargo_package=$(rust_package)
@@ -159,7 +160,9 @@ if has rustup; then
   [ "$rust" = ready ] || fail "$needs_rust: rustup update stable && rustup default stable"
   if [ "$lint_tools" = missing ]; then
     echo 'Installing with rustup: rustfmt clippy'
-    rustup component add rustfmt clippy || fail 'make lint needs rustfmt and clippy: rustup component add rustfmt clippy'
+    if ! rustup component add rustfmt clippy || ! lint_tools_are_there; then
+      fail 'make lint needs rustfmt and clippy: rustup component add rustfmt clippy'
+    fi
     lint_tools=ready
   fi
 fi
