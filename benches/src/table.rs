@@ -1,0 +1,269 @@
+//! What is measured: the entries of `calls.toml`, and the bytes of a call with its numbers filled in.
+
+use crate::server::{Client, loaded_script};
+use anyhow::{Result, ensure};
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The built-in command that every call is compared with: a lookup, a write of 16 bytes, a ttl.
+pub const SET: &str = "SET .. PX";
+
+/// Key numbers that a call has at least, however many limiters each stands for.
+const MIN_NUMBERS: u32 = 10;
+
+/// `calls.toml`, which explains the fields.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    pub call: Vec<Row>,
+    pub memory: Vec<Held>,
+    pub full: Extent,
+    pub quick: Extent,
+}
+
+/// A call that is measured.
+#[derive(Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Row {
+    pub name: String,
+    pub line: String,
+    pub script: Option<PathBuf>,
+    pub prepare: Option<String>,
+    pub prepare_times: Option<u32>,
+    pub before: Option<String>,
+    pub after: Option<String>,
+    pub compared_with: Option<String>,
+    pub limiters: Option<u32>,
+    pub ladder: bool,
+}
+
+impl Row {
+    pub fn new(name: &str, line: &str) -> Self {
+        let (name, line) = (name.to_owned(), line.to_owned());
+        Self {
+            name,
+            line,
+            ..Self::default()
+        }
+    }
+
+    pub fn compared_with(&self) -> &str {
+        self.compared_with.as_deref().unwrap_or(SET)
+    }
+}
+
+/// A limiter whose memory is measured.
+#[derive(Deserialize)]
+pub struct Held {
+    #[serde(flatten)]
+    pub row: Row,
+    pub form: String,
+    pub keys: Vec<String>,
+}
+
+/// How much is measured.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Extent {
+    /// The first on every server, the others on one of each kind.
+    pub plans: Vec<Plan>,
+    pub tier_ms: u64,
+    pub limiters: u32,
+    pub scaling: Scale,
+}
+
+/// What is measured of each call.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    pub keys: u32,
+    /// Servers that are started for it, one after another.
+    pub servers: usize,
+    /// Rounds on each of them.
+    pub rounds: usize,
+    pub turn_ms: u64,
+    #[serde(default)]
+    pub append_only: bool,
+}
+
+/// The sizes, and the plan at each.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scale {
+    pub plan: Plan,
+    pub keys: Vec<u32>,
+    pub rules: Vec<u32>,
+    pub connections: Vec<u32>,
+}
+
+impl Table {
+    pub fn read() -> Result<Self> {
+        let table: Self = toml::from_str(include_str!("../calls.toml"))?;
+        for row in &table.call {
+            let base = row.compared_with();
+            let is_known = table.call.iter().any(|other| other.name == base);
+            ensure!(
+                is_known,
+                "{} is compared with {base}, which is no call",
+                row.name
+            );
+            for companion in row.before.iter().chain(&row.after) {
+                // It would be counted as the call itself.
+                let is_apart =
+                    !companion.starts_with("RL.") && command_of(companion) != command_of(&row.line);
+                ensure!(
+                    is_apart,
+                    "{}: {companion} cannot be told from the call",
+                    row.name
+                );
+            }
+        }
+        Ok(table)
+    }
+
+    /// The calls, with their scripts loaded into the server of `client`.
+    pub fn calls(&self, client: &mut Client) -> Result<Vec<Call>> {
+        self.call
+            .iter()
+            .map(|row| Call::new(row.clone(), client))
+            .collect()
+    }
+}
+
+/// A call, ready to be sent.
+pub struct Call {
+    pub row: Row,
+    /// As INFO commandstats names it, in lower case.
+    pub command: String,
+    /// The call and what goes with it.
+    pub template: Template,
+    pub preparation: Option<Template>,
+}
+
+impl Call {
+    pub fn new(row: Row, client: &mut Client) -> Result<Self> {
+        Self::at(row, client, now_ms())
+    }
+
+    /// The call at a time of one's choice.
+    pub fn at(row: Row, client: &mut Client, now_ms: u64) -> Result<Self> {
+        let sha = loaded_script(client, row.script.as_deref())?;
+        let template = |lines: &[&str]| {
+            Template::new(
+                &lines
+                    .iter()
+                    .map(|line| fill(line, &sha, now_ms))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let lines: Vec<&str> = row
+            .before
+            .iter()
+            .chain([&row.line])
+            .chain(&row.after)
+            .map(String::as_str)
+            .collect();
+        Ok(Self {
+            command: command_of(&row.line),
+            template: template(&lines),
+            preparation: match row.prepare.as_deref() {
+                None => Some(template(&lines)),
+                Some("") => None,
+                Some(line) => Some(template(&[line])),
+            },
+            row,
+        })
+    }
+
+    /// The key numbers to call with, for a working set of `keys` limiters.
+    pub fn numbers(&self, keys: u32) -> u32 {
+        keys.div_ceil(self.row.limiters.unwrap_or(1))
+            .max(keys.min(MIN_NUMBERS))
+    }
+}
+
+fn command_of(line: &str) -> String {
+    line.split(' ')
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase()
+}
+
+/// The server and the generator share the machine's clock.
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs() * 1000)
+}
+
+/// A line with everything filled in that stays the same from call to call.
+fn fill(line: &str, sha: &str, now_ms: u64) -> String {
+    line.replace("{sha}", sha)
+        .replace("{now_ms}", &now_ms.to_string())
+        .replace("{now_s}", &(now_ms / 1000).to_string())
+}
+
+/// Digits of a number in a call: always as many, so that every key and id is as long as any other.
+const DIGITS: usize = 8;
+
+/// What stands in the bytes where a key's number and an id go.
+const KEY: &str = "########";
+const ID: &str = "@@@@@@@@";
+
+/// Commands with holes for the numbers of a call.
+#[derive(Clone, PartialEq)]
+pub struct Template {
+    bytes: Vec<u8>,
+    keys: Vec<usize>,
+    ids: Vec<usize>,
+    /// Commands, and so replies.
+    pub commands: usize,
+}
+
+impl Template {
+    pub fn new(lines: &[String]) -> Self {
+        let mut bytes = Vec::new();
+        for line in lines {
+            let line = line.replace("{key}", KEY).replace("{id}", ID);
+            let mut command = redis::Cmd::new();
+            for word in line.split(' ') {
+                command.arg(word);
+            }
+            bytes.extend(command.get_packed_command());
+        }
+        let holes = |mark: &str| {
+            let windows = bytes.windows(DIGITS).enumerate();
+            windows
+                .filter(|(_, window)| *window == mark.as_bytes())
+                .map(|(at, _)| at)
+                .collect()
+        };
+        Self {
+            keys: holes(KEY),
+            ids: holes(ID),
+            commands: lines.len(),
+            bytes,
+        }
+    }
+
+    /// Appends the commands for key number `key`.
+    pub fn append(&self, key: u32, out: &mut Vec<u8>) {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let start = out.len();
+        out.extend_from_slice(&self.bytes);
+        let mut write = |holes: &[usize], number: u64| {
+            for hole in holes {
+                let mut rest = number;
+                for digit in out[start + hole..][..DIGITS].iter_mut().rev() {
+                    *digit = b'0' + (rest % 10) as u8;
+                    rest /= 10;
+                }
+            }
+        };
+        write(&self.keys, key.into());
+        if !self.ids.is_empty() {
+            write(&self.ids, NEXT_ID.fetch_add(1, Ordering::Relaxed));
+        }
+    }
+}
