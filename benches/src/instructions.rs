@@ -19,7 +19,7 @@ use redis::cmd;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -91,21 +91,13 @@ pub fn measure(program: &Path, module: &Path, table: &Table) -> Result<Counts> {
     prepare(server.port, &calls, KEYS, SHAPE)?;
     for call in calls.iter().filter(|call| call.row.prepare.is_none()) {
         // Once more: the second call of a key is the first on a key that exists.
-        run(
-            server.port,
-            &call.template,
-            SHAPE,
-            Keys::EachOnce(call.numbers(KEYS)),
-        )?;
+        let keys = Keys::EachOnce(call.numbers(KEYS));
+        run(server.port, &call.template, SHAPE, keys)?;
     }
     for call in &calls {
         cmd("ECHO").arg(&call.row.name).exec(&mut client)?;
-        run(
-            server.port,
-            &call.template,
-            SHAPE,
-            Keys::Calls(call.numbers(KEYS), CALLS),
-        )?;
+        let keys = Keys::Calls(call.numbers(KEYS), CALLS);
+        run(server.port, &call.template, SHAPE, keys)?;
     }
     cmd("ECHO").arg("end").exec(&mut client)?;
     server.shut_down()?;
@@ -124,40 +116,46 @@ pub fn measure(program: &Path, module: &Path, table: &Table) -> Result<Counts> {
 }
 
 fn count(profile: &Profile, call: &Call, module: &Path) -> Option<Count> {
-    let (command, handler, own) = if call.command.starts_with("rl.") {
-        let library = module.display().to_string();
-        let is_dispatcher = |name: &str| name.ends_with("ModuleCommandDispatcher");
-        let enters = |edge: &Edge| is_dispatcher(&edge.caller) && edge.callee_object == library;
-        let leaves = |edge: &Edge| edge.caller_object == library && edge.callee_object != library;
-        let handler = profile.mean(enters)?;
-        let own = handler - profile.total(leaves) / profile.calls(enters);
-        (
-            profile.mean(|edge| is_dispatcher(&edge.callee))?,
-            handler,
-            Some(own),
-        )
-    } else {
+    let name = call.row.name.clone();
+    if !call.command.starts_with("rl.") {
         let function = match call.command.as_str() {
             "evalsha" => "evalShaCommand".to_owned(),
             name => format!("{name}Command"),
         };
-        let handler = profile.mean(|edge| edge.callee == function)?;
-        (handler, handler, None)
-    };
+        let (handler, calls) = profile.sum(|edge| edge.callee.name == function)?;
+        let (command, handler, own) = (handler / calls, handler / calls, None);
+        return Some(Count {
+            name,
+            command,
+            handler,
+            own,
+        });
+    }
+    let library = module.display().to_string();
+    let is_dispatcher = |function: &Function| function.name.ends_with("ModuleCommandDispatcher");
+    let is_own = |function: &Function| function.object == library;
+    let (command, calls) = profile.sum(|edge| is_dispatcher(&edge.callee))?;
+    let (handler, _) = profile.sum(|edge| is_dispatcher(&edge.caller) && is_own(&edge.callee))?;
+    let (server, _) = profile.sum(|edge| is_own(&edge.caller) && !is_own(&edge.callee))?;
     Some(Count {
-        name: call.row.name.clone(),
-        command,
-        handler,
-        own,
+        name,
+        command: command / calls,
+        handler: handler / calls,
+        own: Some((handler - server) / calls),
     })
+}
+
+/// A function, and the program or library that it is in.
+#[derive(Clone, Default)]
+struct Function {
+    object: String,
+    name: String,
 }
 
 /// An edge of the call graph.
 struct Edge {
-    caller: String,
-    caller_object: String,
-    callee: String,
-    callee_object: String,
+    caller: Function,
+    callee: Function,
     calls: u64,
     instructions: u64,
 }
@@ -168,43 +166,47 @@ struct Profile(Vec<Edge>);
 impl Profile {
     /// Reads the profile number `part`, from 1 on, of the only process that wrote parts.
     fn read(folder: &Path, part: usize) -> Result<Self> {
-        let ending = format!(".{part}");
+        let is_part = |path: &PathBuf| {
+            path.extension()
+                .is_some_and(|end| *end == *part.to_string())
+        };
         let mut paths = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
-        let path = paths
-            .find(|path| path.display().to_string().ends_with(&ending))
-            .with_context(|| {
-                format!("callgrind wrote no profile {part}: has the server symbols?")
-            })?;
+        let path = paths.find(is_part);
+        let path = path.with_context(|| format!("no profile {part}: has the server symbols?"))?;
         Self::parse(&fs::read_to_string(path)?)
     }
 
     fn parse(text: &str) -> Result<Self> {
-        let (mut functions, mut objects) = (Names::default(), Names::default());
-        let (mut object, mut caller) = (String::new(), String::new());
-        let (mut callee, mut callee_object) = (String::new(), None);
+        // A name is spelt out once, `fn=(7) name`, and then told by its number, `fn=(7)`.
+        let mut names = HashMap::new();
+        let mut name_of = |kind: u8, value: &str| {
+            let (number, name) = value.split_once(' ').unwrap_or((value, ""));
+            let known = names.entry((kind, number.to_owned()));
+            known.or_insert_with(|| name.to_owned()).clone()
+        };
+        let (mut caller, mut callee) = (Function::default(), Function::default());
         let mut calls = None;
         let mut edges = Vec::new();
         for line in text.lines() {
             if let Some(calls) = calls.take() {
                 // The line below `calls=`: a position and the inclusive cost.
-                let cost = line
-                    .split_whitespace()
-                    .nth(1)
-                    .context("a call without cost")?;
+                let cost = line.split(' ').nth(1).context("a call without cost")?;
                 edges.push(Edge {
                     caller: caller.clone(),
-                    caller_object: object.clone(),
                     callee: callee.clone(),
-                    callee_object: callee_object.take().unwrap_or_else(|| object.clone()),
                     calls,
                     instructions: cost.parse()?,
                 });
+                callee.object.clone_from(&caller.object);
             } else if let Some((key, value)) = line.split_once('=') {
                 match key {
-                    "ob" => object = objects.name(value),
-                    "fn" => caller = functions.name(value),
-                    "cob" => callee_object = Some(objects.name(value)),
-                    "cfn" => callee = functions.name(value),
+                    "ob" => {
+                        caller.object = name_of(b'o', value);
+                        callee.object.clone_from(&caller.object);
+                    }
+                    "fn" => caller.name = name_of(b'f', value),
+                    "cob" => callee.object = name_of(b'o', value),
+                    "cfn" => callee.name = name_of(b'f', value),
                     "calls" => calls = Some(value.split(' ').next().unwrap_or_default().parse()?),
                     _ => {}
                 }
@@ -213,38 +215,13 @@ impl Profile {
         Ok(Self(edges))
     }
 
-    /// Instructions per call over the edges chosen; `None` if there is none.
-    fn mean(&self, chosen: impl Fn(&Edge) -> bool) -> Option<f64> {
-        let calls = self.calls(&chosen);
-        (calls > 0.0).then(|| self.total(&chosen) / calls)
-    }
-
-    /// Calls over the edges chosen.
-    fn calls(&self, chosen: impl Fn(&Edge) -> bool) -> f64 {
+    /// Instructions and calls over the edges chosen; `None` if there is none.
+    fn sum(&self, chosen: impl Fn(&Edge) -> bool) -> Option<(f64, f64)> {
         let chosen = self.0.iter().filter(|edge| chosen(edge));
-        chosen.map(|edge| edge.calls).sum::<u64>() as f64
-    }
-
-    /// Instructions over the edges chosen.
-    fn total(&self, chosen: impl Fn(&Edge) -> bool) -> f64 {
-        let chosen = self.0.iter().filter(|edge| chosen(edge));
-        chosen.map(|edge| edge.instructions).sum::<u64>() as f64
-    }
-}
-
-/// Names that are spelt out once, `(7) name`, and then told by their number, `(7)`.
-#[derive(Default)]
-struct Names(HashMap<String, String>);
-
-impl Names {
-    fn name(&mut self, value: &str) -> String {
-        match value.split_once(' ') {
-            Some((number, name)) if number.starts_with('(') => {
-                self.0.insert(number.to_owned(), name.to_owned());
-                name.to_owned()
-            }
-            _ => self.0.get(value).map_or(value, String::as_str).to_owned(),
-        }
+        let (instructions, calls) = chosen.fold((0, 0), |(instructions, calls), edge| {
+            (instructions + edge.instructions, calls + edge.calls)
+        });
+        (calls > 0).then_some((instructions as f64, calls as f64))
     }
 }
 
@@ -318,20 +295,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_spelt_out_once_and_a_callee_without_object_is_in_its_callers() {
+    fn names_are_spelt_out_once_and_a_callee_without_object_is_its_callers() {
         let profile = Profile::parse(
             "ob=(1) server\nfn=(1) call\n0 5\ncob=(2) module\ncfn=(2) handler\ncalls=2 0\n0 30\n\
              cfn=(3) setCommand\ncalls=4 0\n0 100\nfn=(4) other\ncfn=(3)\ncalls=1 0\n0 50\n",
-        )
-        .unwrap();
-        assert_eq!(profile.mean(|edge| edge.callee == "setCommand"), Some(30.0));
-        assert_eq!(
-            profile.mean(|edge| edge.caller == "call" && edge.callee_object == "module"),
-            Some(15.0)
         );
-        assert_eq!(profile.mean(|edge| edge.callee == "getCommand"), None);
-        let leaves = |edge: &Edge| edge.caller_object != edge.callee_object;
-        assert_eq!((profile.calls(leaves), profile.total(leaves)), (2.0, 30.0));
+        let sum = |chosen: fn(&Edge) -> bool| profile.as_ref().unwrap().sum(chosen);
+        assert_eq!(
+            sum(|edge| edge.callee.name == "setCommand"),
+            Some((150.0, 5.0))
+        );
+        let leaves = |edge: &Edge| edge.caller.object != edge.callee.object;
+        assert_eq!(sum(leaves), Some((30.0, 2.0)));
+        assert_eq!(sum(|edge| edge.callee.name == "getCommand"), None);
     }
 
     #[test]

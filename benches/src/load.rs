@@ -157,10 +157,8 @@ fn reply_len(bytes: &[u8]) -> Option<usize> {
 pub fn prepare(port: u16, calls: &[Call], keys: u32, shape: Shape) -> Result<()> {
     let mut prepared: Vec<&Template> = Vec::new();
     for call in calls {
-        let Some(template) = &call.preparation else {
-            continue;
-        };
-        if !prepared.contains(&template) {
+        let template = &call.preparation;
+        if template.commands > 0 && !prepared.contains(&template) {
             prepared.push(template);
             for _ in 0..call.row.prepare_times.unwrap_or(1) {
                 run(port, template, shape, Keys::EachOnce(call.numbers(keys)))?;

@@ -102,21 +102,16 @@ impl Table {
     pub fn read() -> Result<Self> {
         let table: Self = toml::from_str(include_str!("../calls.toml"))?;
         for row in &table.call {
-            let base = row.compared_with();
+            let (name, base) = (&row.name, row.compared_with());
             let is_known = table.call.iter().any(|other| other.name == base);
-            ensure!(
-                is_known,
-                "{} is compared with {base}, which is no call",
-                row.name
-            );
+            ensure!(is_known, "{name}: there is no call {base}");
             for companion in row.before.iter().chain(&row.after) {
-                // It would be counted as the call itself.
-                let is_apart =
-                    !companion.starts_with("RL.") && command_of(companion) != command_of(&row.line);
+                let command = command_of(companion);
+                // INFO and the profile tell it from the call by its command alone.
+                let is_apart = command != command_of(&row.line) && !command.starts_with("rl.");
                 ensure!(
                     is_apart,
-                    "{}: {companion} cannot be told from the call",
-                    row.name
+                    "{name}: {companion} must be another, built-in command"
                 );
             }
         }
@@ -139,7 +134,7 @@ pub struct Call {
     pub command: String,
     /// The call and what goes with it.
     pub template: Template,
-    pub preparation: Option<Template>,
+    pub preparation: Template,
 }
 
 impl Call {
@@ -150,29 +145,22 @@ impl Call {
     /// The call at a time of one's choice.
     pub fn at(row: Row, client: &mut Client, now_ms: u64) -> Result<Self> {
         let sha = loaded_script(client, row.script.as_deref())?;
-        let template = |lines: &[&str]| {
-            Template::new(
-                &lines
-                    .iter()
-                    .map(|line| fill(line, &sha, now_ms))
-                    .collect::<Vec<_>>(),
-            )
+        let filled = |line: &String| {
+            line.replace("{sha}", &sha)
+                .replace("{now_ms}", &now_ms.to_string())
+                .replace("{now_s}", &(now_ms / 1000).to_string())
         };
-        let lines: Vec<&str> = row
-            .before
-            .iter()
-            .chain([&row.line])
-            .chain(&row.after)
-            .map(String::as_str)
-            .collect();
+        let lines = row.before.iter().chain([&row.line]).chain(&row.after);
+        let lines: Vec<String> = lines.map(filled).collect();
+        let preparation = row.prepare.as_ref().map(filled);
         Ok(Self {
             command: command_of(&row.line),
-            template: template(&lines),
-            preparation: match row.prepare.as_deref() {
-                None => Some(template(&lines)),
-                Some("") => None,
-                Some(line) => Some(template(&[line])),
-            },
+            template: Template::new(&lines),
+            preparation: Template::new(
+                preparation
+                    .as_ref()
+                    .map_or(&lines[..], std::slice::from_ref),
+            ),
             row,
         })
     }
@@ -185,23 +173,14 @@ impl Call {
 }
 
 fn command_of(line: &str) -> String {
-    line.split(' ')
-        .next()
-        .unwrap_or_default()
-        .to_ascii_lowercase()
+    let command = line.split(' ').next();
+    command.unwrap_or_default().to_ascii_lowercase()
 }
 
 /// The server and the generator share the machine's clock.
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs() * 1000)
-}
-
-/// A line with everything filled in that stays the same from call to call.
-fn fill(line: &str, sha: &str, now_ms: u64) -> String {
-    line.replace("{sha}", sha)
-        .replace("{now_ms}", &now_ms.to_string())
-        .replace("{now_s}", &(now_ms / 1000).to_string())
 }
 
 /// Digits of a number in a call: always as many, so that every key and id is as long as any other.
@@ -224,12 +203,13 @@ pub struct Template {
 impl Template {
     pub fn new(lines: &[String]) -> Self {
         let mut bytes = Vec::new();
-        for line in lines {
+        let lines = lines.iter().filter(|line| !line.is_empty());
+        for line in lines.clone() {
             let line = line.replace("{key}", KEY).replace("{id}", ID);
             let mut command = redis::Cmd::new();
-            for word in line.split(' ') {
+            line.split(' ').for_each(|word| {
                 command.arg(word);
-            }
+            });
             bytes.extend(command.get_packed_command());
         }
         let holes = |mark: &str| {
@@ -242,7 +222,7 @@ impl Template {
         Self {
             keys: holes(KEY),
             ids: holes(ID),
-            commands: lines.len(),
+            commands: lines.count(),
             bytes,
         }
     }
