@@ -5,7 +5,7 @@ use crate::ladder::Tier;
 use crate::memory::Bytes;
 use crate::propagation::Propagated;
 use crate::scaling::Scaling;
-use crate::timing::Planned;
+use crate::timing::{Planned, median};
 use anyhow::Result;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
@@ -55,6 +55,16 @@ impl Figures {
             format!("{value:.digits$}")
         });
         templates.add_filter("log_between", log_between);
+        templates.add_filter("median", median);
+        templates.add_filter("per", |rounds: Vec<f64>, base: Vec<f64>| {
+            median(
+                rounds
+                    .iter()
+                    .zip(base)
+                    .map(|(own, base)| own / base)
+                    .collect(),
+            )
+        });
         templates.add_filter("rounded", rounded);
         let charts = folder.join("charts");
         fs::create_dir_all(&charts)?;

@@ -73,11 +73,11 @@ pub fn measure(
             let calls = rows.into_iter().map(|row| Call::new(row, &mut client));
             let calls = calls.collect::<Result<Vec<_>>>()?;
             let measured = measure_calls(&server, &calls, shape, plan)?;
-            points.extend(calls.into_iter().zip(measured).map(|(call, rounds)| Point {
+            points.extend(measured.into_iter().map(|rounds| Point {
                 size,
-                name: call.row.name,
-                time: median(rounds.time.into_iter()),
-                rate: median(rounds.rate.into_iter()),
+                name: rounds.name,
+                time: median(rounds.time),
+                rate: median(rounds.rate),
             }));
         }
         scaling.push(Scaling {

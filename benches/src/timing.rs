@@ -2,9 +2,10 @@
 
 use crate::load::{COMMON, Keys, Shape, prepare, run};
 use crate::server::{Client, Server, info};
-use crate::table::{Call, Plan, Row, SET, Table};
+use crate::table::{Call, Plan, Row, Table};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use std::mem::take;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,28 +21,19 @@ pub struct Planned {
 #[derive(Serialize, Deserialize)]
 pub struct Timings {
     pub server: String,
-    pub calls: Vec<Timing>,
+    pub calls: Vec<Rounds>,
 }
 
-/// A call's medians over the rounds.
-#[derive(Serialize, Deserialize)]
-pub struct Timing {
+/// A call's figures of each round. The page shows their medians, and those of the rounds' ratios, so that what
+/// slows the machine down for a while slows both.
+#[derive(Default, Serialize, Deserialize)]
+pub struct Rounds {
     pub name: String,
     pub compared_with: String,
-    pub time: Measure,
-    pub rate: Measure,
-}
-
-/// A figure, and the medians of the rounds' ratios, so that what slows the machine down for a while slows
-/// both.
-#[derive(Serialize, Deserialize)]
-pub struct Measure {
-    /// Microseconds of server time, or calls per second.
-    pub value: f64,
-    /// As a multiple of SET's.
-    pub by_set: f64,
-    /// As a multiple of that of what the call is compared with.
-    pub compared: f64,
+    /// Microseconds of server time.
+    pub time: Vec<f64>,
+    /// Calls per second.
+    pub rate: Vec<f64>,
 }
 
 /// Other modules, measured beside this one: BENCH_PEERS. None is shipped.
@@ -93,55 +85,28 @@ pub fn measure(
     } else {
         &[]
     };
-    let mut version = String::new();
-    let (mut rows, mut rounds): (Vec<Row>, Vec<Rounds>) = (Vec::new(), Vec::new());
+    let mut timings = Timings {
+        server: String::new(),
+        calls: Vec::new(),
+    };
     for _ in 0..plan.servers {
         let server = Server::start(program, &peers.beside(module), append_only)?;
         let mut client = server.client()?;
-        version = server.version()?;
         let mut calls = table.calls(&mut client)?;
         for row in &peers.rows {
             calls.push(Call::new(row.clone(), &mut client)?);
         }
         let measured = measure_calls(&server, &calls, COMMON, plan)?;
-        rows = calls.into_iter().map(|call| call.row).collect();
-        rounds.resize_with(rows.len(), Rounds::default);
-        for (all, more) in rounds.iter_mut().zip(measured) {
-            all.time.extend(more.time);
-            all.rate.extend(more.rate);
+        timings.server = server.version()?;
+        timings.calls.resize_with(calls.len(), Rounds::default);
+        for (all, more) in timings.calls.iter_mut().zip(measured) {
+            let (mut time, mut rate) = (take(&mut all.time), take(&mut all.rate));
+            time.extend(more.time);
+            rate.extend(more.rate);
+            *all = Rounds { time, rate, ..more };
         }
     }
-    let place = |name: &str| rows.iter().position(|row| row.name == name);
-    let calls = rows.iter().zip(&rounds).map(|(row, own)| {
-        let set = &rounds[place(SET)?];
-        let base = &rounds[place(row.compared_with())?];
-        let measure = |own: &[f64], set: &[f64], base: &[f64]| Measure {
-            value: median(own.iter().copied()),
-            by_set: median(own.iter().zip(set).map(|(own, set)| own / set)),
-            compared: median(own.iter().zip(base).map(|(own, base)| own / base)),
-        };
-        Some(Timing {
-            name: row.name.clone(),
-            compared_with: row.compared_with().to_owned(),
-            time: measure(&own.time, &set.time, &base.time),
-            rate: measure(&own.rate, &set.rate, &base.rate),
-        })
-    });
-    Ok(Timings {
-        server: version,
-        calls: calls
-            .collect::<Option<_>>()
-            .context("a call is compared with one that was not measured")?,
-    })
-}
-
-/// A call's figures of each round.
-#[derive(Default)]
-pub struct Rounds {
-    /// Microseconds of server time.
-    pub time: Vec<f64>,
-    /// Calls per second.
-    pub rate: Vec<f64>,
+    Ok(timings)
 }
 
 /// Measures `calls` on a running server, after preparing each key.
@@ -153,7 +118,12 @@ pub fn measure_calls(
 ) -> Result<Vec<Rounds>> {
     let mut client = server.client()?;
     prepare(server.port, calls, plan.keys, COMMON)?;
-    let mut measured: Vec<Rounds> = calls.iter().map(|_| Rounds::default()).collect();
+    let rounds = calls.iter().map(|call| Rounds {
+        name: call.row.name.clone(),
+        compared_with: call.row.compared_with().to_owned(),
+        ..Rounds::default()
+    });
+    let mut measured: Vec<Rounds> = rounds.collect();
     for _ in 0..plan.rounds {
         for (call, rounds) in calls.iter().zip(&mut measured) {
             let before = spent(&mut client, &call.command)?;
@@ -189,8 +159,7 @@ fn spent(client: &mut Client, command: &str) -> Result<(f64, f64)> {
 }
 
 /// The median; of an even number of values the lower of the two in the middle.
-pub fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[(values.len() - 1) / 2]
 }
