@@ -32,7 +32,7 @@ use timing::{Peers, Planned};
 struct Options {
     #[command(subcommand)]
     task: Option<Task>,
-    /// Less of everything, on the first server, under a minute; writes into target/quick-bench instead
+    /// Less of everything, on one server if none are named, in seconds; writes into target/quick-bench instead
     #[arg(long)]
     quick: bool,
     /// Server programs; default: REDIS_SERVER or redis-server, and the fetched ones
@@ -71,6 +71,7 @@ fn main() -> Result<()> {
         return serde_json::from_str::<Figures>(&text)?.publish(&root.join("docs"));
     }
     let programs = match &options.servers[..] {
+        [] if options.quick => server::known_programs()?.into_iter().take(1).collect(),
         [] => server::known_programs()?,
         named => named.iter().map(which::which).collect::<Result<_, _>>()?,
     };
@@ -84,10 +85,11 @@ fn main() -> Result<()> {
         return count_instructions(&programs, &module, &table, check, accept);
     }
     if options.quick {
-        let figures = measure(&programs[..1], &module, &table, &table.quick)?;
+        let figures = measure(&programs, &module, &table, &table.quick)?;
         return figures.publish(&root.join("target/quick-bench"));
     }
     let figures = measure(&programs, &module, &table, &table.full)?;
+    fs::create_dir_all(root.join("target"))?;
     fs::write(stored, serde_json::to_string(&figures)?)?;
     figures.publish(&root.join("docs"))
 }

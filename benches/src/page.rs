@@ -56,15 +56,7 @@ impl Figures {
         });
         templates.add_filter("log_between", log_between);
         templates.add_filter("median", median);
-        templates.add_filter("per", |rounds: Vec<f64>, base: Vec<f64>| {
-            median(
-                rounds
-                    .iter()
-                    .zip(base)
-                    .map(|(own, base)| own / base)
-                    .collect(),
-            )
-        });
+        templates.add_filter("per", per);
         templates.add_filter("rounded", rounded);
         let charts = folder.join("charts");
         fs::create_dir_all(&charts)?;
@@ -73,11 +65,17 @@ impl Figures {
                 templates.render_str(CHART, context! { chart, ..Value::from(Serde(self)) })?;
             fs::write(charts.join(format!("{chart}.svg")), svg)?;
         }
-        Ok(fs::write(
-            folder.join("benchmarks.md"),
-            templates.render_str(PAGE, Serde(self))?,
-        )?)
+        let page = folder.join("benchmarks.md");
+        fs::write(&page, templates.render_str(PAGE, Serde(self))?)?;
+        eprintln!("{} is written", page.display());
+        Ok(())
     }
+}
+
+/// The median of the rounds' ratios.
+fn per(rounds: Vec<f64>, base: Vec<f64>) -> f64 {
+    let ratios = rounds.iter().zip(base).map(|(own, base)| own / base);
+    median(ratios.collect())
 }
 
 /// Three digits, thousands as k and M.

@@ -120,10 +120,8 @@ impl Table {
 
     /// The calls, with their scripts loaded into the server of `client`.
     pub fn calls(&self, client: &mut Client) -> Result<Vec<Call>> {
-        self.call
-            .iter()
-            .map(|row| Call::new(row.clone(), client))
-            .collect()
+        let rows = self.call.iter().cloned();
+        rows.map(|row| Call::new(row, client)).collect()
     }
 }
 
@@ -152,15 +150,15 @@ impl Call {
         };
         let lines = row.before.iter().chain([&row.line]).chain(&row.after);
         let lines: Vec<String> = lines.map(filled).collect();
-        let preparation = row.prepare.as_ref().map(filled);
+        let preparation: Vec<String> = row.prepare.iter().map(filled).collect();
         Ok(Self {
             command: command_of(&row.line),
             template: Template::new(&lines),
-            preparation: Template::new(
-                preparation
-                    .as_ref()
-                    .map_or(&lines[..], std::slice::from_ref),
-            ),
+            preparation: Template::new(if row.prepare.is_some() {
+                &preparation
+            } else {
+                &lines
+            }),
             row,
         })
     }
@@ -207,17 +205,12 @@ impl Template {
         for line in lines.clone() {
             let line = line.replace("{key}", KEY).replace("{id}", ID);
             let mut command = redis::Cmd::new();
-            line.split(' ').for_each(|word| {
-                command.arg(word);
-            });
+            command.arg(line.split(' ').collect::<Vec<_>>());
             bytes.extend(command.get_packed_command());
         }
         let holes = |mark: &str| {
-            let windows = bytes.windows(DIGITS).enumerate();
-            windows
-                .filter(|(_, window)| *window == mark.as_bytes())
-                .map(|(at, _)| at)
-                .collect()
+            let is_hole = |&at: &usize| bytes[at..].starts_with(mark.as_bytes());
+            (0..bytes.len()).filter(is_hole).collect()
         };
         Self {
             keys: holes(KEY),
@@ -245,5 +238,34 @@ impl Template {
         if !self.ids.is_empty() {
             write(&self.ids, NEXT_ID.fetch_add(1, Ordering::Relaxed));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_and_its_companion_share_a_key_and_an_id_of_their_own() {
+        let template = Template::new(&["TAKE k{key} {id}".to_owned(), "GIVE {id}".to_owned()]);
+        let mut calls = Vec::new();
+        template.append(42, &mut calls);
+        template.append(42, &mut calls);
+        let calls = String::from_utf8(calls).unwrap();
+        let words: Vec<&str> = calls
+            .split("\r\n")
+            .filter(|word| !word.starts_with(['*', '$']))
+            .collect();
+        let [take, key, id, give, same, _, again, next, .., ""] = words[..] else {
+            panic!("{words:?}");
+        };
+        assert_eq!((take, give, key, again), ("TAKE", "GIVE", "k00000042", key));
+        assert_eq!(id, same);
+        assert_ne!(id, next);
+    }
+
+    #[test]
+    fn the_table_can_be_read() {
+        Table::read().unwrap();
     }
 }

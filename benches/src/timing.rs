@@ -5,7 +5,6 @@ use crate::server::{Client, Server, info};
 use crate::table::{Call, Plan, Row, Table};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use std::mem::take;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -48,11 +47,8 @@ impl Peers {
     pub fn from_environment() -> Result<Self> {
         let text = std::env::var("BENCH_PEERS").unwrap_or_default();
         let mut peers = Self::default();
-        for entry in text
-            .split([';', '\n'])
-            .map(str::trim)
-            .filter(|entry| !entry.is_empty())
-        {
+        let entries = text.split([';', '\n']).map(str::trim);
+        for entry in entries.filter(|entry| !entry.is_empty()) {
             let (path, line) = entry.split_once('=').with_context(|| {
                 format!("BENCH_PEERS: path.so=COMMAND {{key}} .. expected, not {entry}")
             })?;
@@ -98,12 +94,13 @@ pub fn measure(
         }
         let measured = measure_calls(&server, &calls, COMMON, plan)?;
         timings.server = server.version()?;
-        timings.calls.resize_with(calls.len(), Rounds::default);
+        if timings.calls.is_empty() {
+            timings.calls = measured;
+            continue;
+        }
         for (all, more) in timings.calls.iter_mut().zip(measured) {
-            let (mut time, mut rate) = (take(&mut all.time), take(&mut all.rate));
-            time.extend(more.time);
-            rate.extend(more.rate);
-            *all = Rounds { time, rate, ..more };
+            all.time.extend(more.time);
+            all.rate.extend(more.rate);
         }
     }
     Ok(timings)
@@ -128,13 +125,12 @@ pub fn measure_calls(
         for (call, rounds) in calls.iter().zip(&mut measured) {
             let before = spent(&mut client, &call.command)?;
             let keys = Keys::AnyOf(call.numbers(plan.keys), Duration::from_millis(plan.turn_ms));
-            rounds
-                .rate
-                .push(run(server.port, &call.template, shape, keys)?);
+            let rate = run(server.port, &call.template, shape, keys)?;
             let after = spent(&mut client, &call.command)?;
+            rounds.rate.push(rate);
             rounds
                 .time
-                .push((after.1 - before.1) / (after.0 - before.0).max(1.0));
+                .push((after.1 - before.1) / (after.0 - before.0));
         }
     }
     Ok(measured)
