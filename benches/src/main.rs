@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use table::{Extent, Table};
 use timing::{Peers, Planned};
 
@@ -62,8 +63,17 @@ enum Task {
 /// run takes longer, one server of each kind is enough.
 const MAX_KINDS: usize = 3;
 
-fn main() -> Result<()> {
-    let options = Options::parse();
+fn main() -> ExitCode {
+    match run(Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("redis-rl-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: Options) -> Result<()> {
     let root = server::repository();
     let stored = root.join("target/benchmarks.json");
     if let Some(Task::Page) = options.task {
