@@ -95,6 +95,9 @@ pub fn measure(program: &Path, module: &Path, table: &Table) -> Result<Counts> {
         run(server.port, &call.template, SHAPE, keys)?;
     }
     for call in &calls {
+        call.check_name(&mut client)?;
+    }
+    for call in &calls {
         cmd("ECHO").arg(&call.row.name).exec(&mut client)?;
         let keys = Keys::Calls(call.numbers(KEYS), CALLS);
         run(server.port, &call.template, SHAPE, keys)?;

@@ -2,6 +2,7 @@
 
 use crate::server::{Client, loaded_script};
 use anyhow::{Result, ensure};
+use redis::{ConnectionLike, Value};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -161,6 +162,27 @@ impl Call {
             }),
             row,
         })
+    }
+
+    /// An error if the prepared call is not what its name says: allowed, unless it is denied.
+    pub fn check_name(&self, client: &mut Client) -> Result<()> {
+        let mut bytes = Vec::new();
+        self.template.append(0, &mut bytes);
+        let replies = client.req_packed_commands(&bytes, 0, self.template.commands)?;
+        let mut reply = &replies[usize::from(self.row.before.is_some())];
+        while let Value::Array(items) = reply {
+            reply = &items[0];
+        }
+        let (name, is_limiter) = (
+            &self.row.name,
+            self.command == "evalsha" || self.command.starts_with("rl."),
+        );
+        let expected = Value::Int(i64::from(!name.contains("denied")));
+        ensure!(
+            !is_limiter || *reply == expected,
+            "{name}: the reply was {replies:?}"
+        );
+        Ok(())
     }
 
     /// The key numbers to call with, for a working set of `keys` limiters.
