@@ -3,7 +3,7 @@
 //! Calls come when they are due, whether or not earlier ones were answered, and a latency counts from the
 //! time at which its call was due. A closed loop would wait for a slow server and so hide how slow it is.
 
-use crate::load::{COMMON, Connection, Random, prepare};
+use crate::load::{COMMON, Connection, key_numbers, prepare};
 use crate::server::Server;
 use crate::table::{Call, Extent, Table};
 use anyhow::Result;
@@ -86,7 +86,7 @@ fn stand(port: u16, call: &Call, keys: u32, rate: f64, time: Duration) -> Result
     let mut under_way: Vec<VecDeque<u64>> = vec![VecDeque::new(); CONNECTIONS];
     let mut events = Events::with_capacity(CONNECTIONS);
     let mut chunk = vec![0; 64 * 1024];
-    let mut random = Random::new();
+    let mut random = key_numbers();
     let mut latencies = Histogram::<u64>::new_with_max(LONGEST_NS, DIGITS)?;
     let mut lateness = Histogram::<u64>::new_with_max(LONGEST_NS, DIGITS)?;
 
@@ -104,7 +104,7 @@ fn stand(port: u16, call: &Call, keys: u32, rate: f64, time: Duration) -> Result
         let first = sent;
         while sent < due && sent * replies_each - replies < MAX_UNDER_WAY {
             let place = sent as usize % CONNECTIONS;
-            template.append(random.below(keys), &mut connections[place].outgoing);
+            template.append(random.u32(..keys), &mut connections[place].outgoing);
             under_way[place].extend(std::iter::repeat_n(sent, template.commands));
             sent += 1;
         }

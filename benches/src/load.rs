@@ -35,20 +35,8 @@ pub enum Keys {
 }
 
 /// A stream of key numbers that is the same in every run.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new() -> Self {
-        Self(0x9e37_79b9_7f4a_7c15)
-    }
-
-    /// A number below `bound` (xorshift64 by Marsaglia).
-    pub fn below(&mut self, bound: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((u128::from(self.0) * u128::from(bound)) >> 64) as u32
-    }
+pub fn key_numbers() -> fastrand::Rng {
+    fastrand::Rng::with_seed(0)
 }
 
 /// A connection of a load generator.
@@ -174,7 +162,7 @@ pub fn run(port: u16, template: &Template, shape: Shape, keys: Keys) -> Result<f
     let mut connections = Connection::open(&poll, port, shape.connections)?;
     let mut events = Events::with_capacity(shape.connections);
     let mut chunk = vec![0; 64 * 1024];
-    let mut random = Random::new();
+    let mut random = key_numbers();
     let mut issued = 0u32;
     let start = Instant::now();
 
@@ -187,8 +175,8 @@ pub fn run(port: u16, template: &Template, shape: Shape, keys: Keys) -> Result<f
         while batch < shape.pipeline {
             let key = match keys {
                 Keys::EachOnce(count) if issued < count => issued,
-                Keys::Calls(count, calls) if issued < calls => random.below(count),
-                Keys::AnyOf(count, _) => random.below(count),
+                Keys::Calls(count, calls) if issued < calls => random.u32(..count),
+                Keys::AnyOf(count, _) => random.u32(..count),
                 Keys::EachOnce(_) | Keys::Calls(..) => break,
             };
             template.append(key, outgoing);

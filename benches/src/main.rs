@@ -74,7 +74,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: Options) -> Result<()> {
-    let root = server::repository();
+    let root = fs::canonicalize(server::repository())?;
     let stored = root.join("target/benchmarks.json");
     if let Some(Task::Page) = options.task {
         let text = fs::read_to_string(stored).context("no run has left its figures here")?;
