@@ -1,38 +1,12 @@
-//! Nanoseconds a decision, without Redis; and that none of it allocates.
+//! Nanoseconds per decision, without Redis; and that no decision allocates.
 //!
 //! `cargo run --release --manifest-path benches/Cargo.toml --example decision -- --bench`; without
 //! `--bench` it only checks that no decision allocates.
 
 use criterion::{Criterion, criterion_group};
-use limiter::{
-    Answer, BucketLevel, Limiter, Request, SlidingWindow, TokenBucket, WindowCounters, decide,
-};
-use std::alloc::{GlobalAlloc, Layout, System};
+use limiter::{BucketLevel, Request, SlidingWindow, TokenBucket, WindowCounters, decide};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-/// The system's allocator, counting.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is handed to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as for this function.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: as for this function.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// The time of every decision, a little after what is stored.
 const NOW_MS: i64 = 1_700_000_030_250;
@@ -55,95 +29,57 @@ fn level(tokens: f64) -> Option<BucketLevel> {
 }
 
 /// Counters of the window of [`NOW_MS`].
-fn counters(previous: f64, current: f64) -> Option<WindowCounters> {
-    let index = NOW_MS / 60_000;
+fn counters(prev: f64, curr: f64) -> Option<WindowCounters> {
     Some(WindowCounters {
         window_s: WINDOW.window_s,
-        index,
-        previous,
-        current,
+        index: NOW_MS / 60_000,
+        prev,
+        curr,
     })
 }
 
-/// A decision, carried out.
-fn decided<L: Limiter>(rule: L, stored: Option<L::State>) -> Answer<L> {
-    let decision = decide(
-        black_box(rule),
-        black_box(Request::Take(1.0)),
-        black_box(stored),
-        black_box(NOW_MS),
-    );
-    black_box(decision.effect());
-    decision.carried_out()
+/// A decision that is measured: its name, whether it allows, and how to make it.
+type Case = (&'static str, bool, Box<dyn Fn() -> bool>);
+
+/// A case of a decision of 1 by a rule on a state, with its reply.
+macro_rules! case {
+    ($name:literal, $allowed:literal, $rule:expr, $state:expr, $unit:ident) => {
+        (
+            $name,
+            $allowed,
+            Box::new(|| {
+                let (rule, request, state) = black_box(($rule, Request::Cost(1.0), $state));
+                let decision = decide(rule, request, state, black_box(NOW_MS));
+                black_box(decision.committed().$unit()).integers[0] == 1
+            }),
+        )
+    };
 }
 
-/// A decision that is measured: its name, what its reply's first number must be, and how to make it.
-type Case = (&'static str, i64, Box<dyn Fn() -> [i64; 4]>);
-
 /// Every decision that is measured.
+#[rustfmt::skip]
 fn cases() -> Vec<Case> {
     vec![
-        (
-            "bucket new",
-            1,
-            Box::new(|| decided(BUCKET, None).in_seconds()),
-        ),
-        (
-            "bucket allowed",
-            1,
-            Box::new(|| decided(BUCKET, level(50.5)).in_seconds()),
-        ),
-        (
-            "bucket denied",
-            0,
-            Box::new(|| decided(BUCKET, level(0.25)).in_seconds()),
-        ),
-        (
-            "bucket allowed, MS",
-            1,
-            Box::new(|| decided(BUCKET, level(50.5)).in_milliseconds()),
-        ),
-        (
-            "bucket denied, MS",
-            0,
-            Box::new(|| decided(BUCKET, level(0.25)).in_milliseconds()),
-        ),
-        (
-            "window new",
-            1,
-            Box::new(|| decided(WINDOW, None).in_seconds()),
-        ),
-        (
-            "window allowed",
-            1,
-            Box::new(|| decided(WINDOW, counters(40.0, 20.0)).in_seconds()),
-        ),
-        (
-            "window denied",
-            0,
-            Box::new(|| decided(WINDOW, counters(100.0, 95.0)).in_seconds()),
-        ),
-        (
-            "window allowed, MS",
-            1,
-            Box::new(|| decided(WINDOW, counters(40.0, 20.0)).in_milliseconds()),
-        ),
-        (
-            "window denied, MS",
-            0,
-            Box::new(|| decided(WINDOW, counters(100.0, 95.0)).in_milliseconds()),
-        ),
+        case!("bucket new", true, BUCKET, None, in_seconds),
+        case!("bucket allowed", true, BUCKET, level(50.5), in_seconds),
+        case!("bucket denied", false, BUCKET, level(0.25), in_seconds),
+        case!("bucket allowed, MS", true, BUCKET, level(50.5), in_milliseconds),
+        case!("bucket denied, MS", false, BUCKET, level(0.25), in_milliseconds),
+        case!("window new", true, WINDOW, None, in_seconds),
+        case!("window allowed", true, WINDOW, counters(40.0, 20.0), in_seconds),
+        case!("window denied", false, WINDOW, counters(100.0, 95.0), in_seconds),
+        case!("window allowed, MS", true, WINDOW, counters(40.0, 20.0), in_milliseconds),
+        case!("window denied, MS", false, WINDOW, counters(100.0, 95.0), in_milliseconds),
     ]
 }
 
 /// Fails if a decision allocates, or is not the one that its name tells.
 fn check_cases() {
-    for (name, allowed, decision) in cases() {
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
-        let reply = decision();
-        let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
-        assert_eq!(allocations, 0, "{name} allocates");
-        assert_eq!(reply[0], allowed, "{name} is {reply:?}");
+    for (name, allows, decision) in cases() {
+        let mut allowed = None;
+        let allocated = allocation_counter::measure(|| allowed = Some(decision()));
+        assert_eq!(allocated.count_total, 0, "{name} allocates");
+        assert_eq!(allowed, Some(allows), "{name}");
     }
     println!("no decision allocates");
 }

@@ -1,14 +1,13 @@
 //! The closed loop: each connection sends a batch of calls, waits for all their replies, sends the next.
 
-use crate::Result;
-use crate::calls::Template;
-use crate::resp::take_replies;
+use crate::table::{Call, Template};
+use anyhow::{Result, bail};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-/// Connections and calls a batch of the common tables: `redis-benchmark -c 50 -P 32`.
+/// Connections and calls per batch of the common tables: `redis-benchmark -c 50 -P 32`.
 pub const COMMON: Shape = Shape {
     connections: 50,
     pipeline: 32,
@@ -17,7 +16,7 @@ pub const COMMON: Shape = Shape {
 /// How long replies may fail to come before a run is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Connections and calls a batch.
+/// Connections and calls per batch.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub connections: usize,
@@ -36,20 +35,8 @@ pub enum Keys {
 }
 
 /// A stream of key numbers that is the same in every run.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new() -> Self {
-        Self(0x9e37_79b9_7f4a_7c15)
-    }
-
-    /// A number below `bound` (xorshift64 by Marsaglia).
-    pub fn below(&mut self, bound: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((u128::from(self.0) * u128::from(bound)) >> 64) as u32
-    }
+pub fn key_numbers() -> fastrand::Rng {
+    fastrand::Rng::with_seed(0)
 }
 
 /// A connection of a load generator.
@@ -97,7 +84,7 @@ impl Connection {
     pub fn receive(&mut self, chunk: &mut [u8]) -> Result<usize> {
         loop {
             match self.stream.read(chunk) {
-                Ok(0) => return Err("the server closed a connection".into()),
+                Ok(0) => bail!("the server closed a connection"),
                 Ok(count) => {
                     self.incoming.extend_from_slice(&chunk[..count]);
                     if count < chunk.len() {
@@ -112,53 +99,95 @@ impl Connection {
     }
 }
 
-/// What a run did.
-pub struct Done {
-    pub calls: u64,
-    pub time: Duration,
-}
-
-impl Done {
-    pub fn calls_per_s(&self) -> f64 {
-        self.calls as f64 / self.time.as_secs_f64()
+/// Takes the complete replies out of `bytes`; their number. An error reply ends the run: a benchmark of
+/// errors would be one of something else.
+fn take_replies(bytes: &mut Vec<u8>) -> Result<usize> {
+    let (mut at, mut replies) = (0, 0);
+    while let Some(len) = reply_len(&bytes[at..]) {
+        if bytes[at] == b'-' {
+            bail!(
+                "{}",
+                String::from_utf8_lossy(&bytes[at..at + len]).trim_end()
+            );
+        }
+        at += len;
+        replies += 1;
     }
+    bytes.drain(..at);
+    Ok(replies)
 }
 
-/// Runs `template` against the server at `port`.
-pub fn run(port: u16, template: &Template, shape: Shape, keys: Keys) -> Result<Done> {
+/// The length of the first reply in `bytes`; `None` if it is not complete.
+fn reply_len(bytes: &[u8]) -> Option<usize> {
+    let (mut at, mut awaited) = (0, 1);
+    while awaited > 0 {
+        let line_len = bytes.get(at..)?.iter().position(|&byte| byte == b'\n')? + 1;
+        let line = &bytes[at..at + line_len];
+        // A length or a count; a null has none.
+        let announced = || -> Option<usize> {
+            std::str::from_utf8(&line[1..line_len - 2])
+                .ok()?
+                .parse()
+                .ok()
+        };
+        at += line_len;
+        awaited -= 1;
+        match line[0] {
+            b'$' => at += announced().map_or(0, |len| len + 2),
+            b'*' => awaited += announced().unwrap_or(0),
+            _ => {}
+        }
+    }
+    (at <= bytes.len()).then_some(at)
+}
+
+/// Prepares the keys of `calls`: calls on the same keys share their preparation.
+pub fn prepare(port: u16, calls: &[Call], keys: u32, shape: Shape) -> Result<()> {
+    let mut prepared: Vec<&Template> = Vec::new();
+    for call in calls {
+        let template = &call.preparation;
+        if template.commands > 0 && !prepared.contains(&template) {
+            prepared.push(template);
+            for _ in 0..call.row.prepare_times.unwrap_or(1) {
+                run(port, template, shape, Keys::EachOnce(call.numbers(keys)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs `template` against the server at `port`; the calls per second.
+pub fn run(port: u16, template: &Template, shape: Shape, keys: Keys) -> Result<f64> {
     let mut poll = Poll::new()?;
     let mut connections = Connection::open(&poll, port, shape.connections)?;
     let mut events = Events::with_capacity(shape.connections);
     let mut chunk = vec![0; 64 * 1024];
-    let mut random = Random::new();
+    let mut random = key_numbers();
     let mut issued = 0u32;
     let start = Instant::now();
 
-    // The next batch of a connection; empty once the run is over.
+    // The next batch of a connection, and its replies; none once the run is over.
     let mut next_batch = |outgoing: &mut Vec<u8>| {
-        let mut batch = 0;
-        if let Keys::AnyOf(_, time) = keys
-            && start.elapsed() >= time
-        {
-            return batch;
+        if matches!(keys, Keys::AnyOf(_, time) if start.elapsed() >= time) {
+            return 0;
         }
+        let mut batch = 0;
         while batch < shape.pipeline {
             let key = match keys {
                 Keys::EachOnce(count) if issued < count => issued,
-                Keys::Calls(count, calls) if issued < calls => random.below(count),
-                Keys::AnyOf(count, _) => random.below(count),
+                Keys::Calls(count, calls) if issued < calls => random.u32(..count),
+                Keys::AnyOf(count, _) => random.u32(..count),
                 Keys::EachOnce(_) | Keys::Calls(..) => break,
             };
             template.append(key, outgoing);
             issued = issued.wrapping_add(1);
             batch += 1;
         }
-        batch
+        batch * template.commands
     };
 
     let mut awaited = vec![0; shape.connections];
-    let mut busy = 0;
-    let mut calls = 0u64;
+    let (mut busy, mut replies) = (0, 0);
     for (connection, awaited) in connections.iter_mut().zip(&mut awaited) {
         *awaited = next_batch(&mut connection.outgoing);
         busy += usize::from(*awaited > 0);
@@ -167,26 +196,22 @@ pub fn run(port: u16, template: &Template, shape: Shape, keys: Keys) -> Result<D
     while busy > 0 {
         poll.poll(&mut events, Some(PATIENCE))?;
         if events.is_empty() {
-            return Err("replies fail to come".into());
+            bail!("replies fail to come");
         }
         for event in &events {
             let place = event.token().0;
             let connection = &mut connections[place];
             connection.send()?;
-            let replies = connection.receive(&mut chunk)?;
-            calls += replies as u64;
-            awaited[place] -= replies;
+            let received = connection.receive(&mut chunk)?;
+            replies += received;
+            awaited[place] -= received;
             if awaited[place] == 0 {
                 awaited[place] = next_batch(&mut connection.outgoing);
-                if awaited[place] == 0 {
-                    busy -= 1;
-                }
+                busy -= usize::from(awaited[place] == 0);
                 connection.send()?;
             }
         }
     }
-    Ok(Done {
-        calls,
-        time: start.elapsed(),
-    })
+    let calls = replies / template.commands;
+    Ok(calls as f64 / start.elapsed().as_secs_f64())
 }

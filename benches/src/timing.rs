@@ -1,118 +1,109 @@
-//! (a) Server time a call and throughput, by rounds in which every call has its turn.
+//! Server time per call and throughput, by rounds in which every call has its turn.
 
-use crate::Result;
-use crate::calls::{
-    Call, Scripts, Subject, Template, call_of_a_peer, calls_of_the_module, calls_of_the_scripts,
-};
-use crate::commandstats::Spent;
-use crate::load::{COMMON, Keys, Shape, run};
-use crate::peers::Peers;
-use crate::server::{Launch, Program, Server};
-use std::path::Path;
+use crate::load::{COMMON, Keys, Shape, prepare, run};
+use crate::server::{Client, Server, info};
+use crate::table::{Call, Plan, Row, Table};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What is measured of each call.
-#[derive(Clone, Copy)]
-pub struct Plan {
+/// What a plan measured.
+#[derive(Serialize, Deserialize)]
+pub struct Planned {
     pub keys: u32,
-    /// Servers that are started for it, one after another: where in memory a server's keys come to lie
-    /// weighs as much as anything else.
-    pub servers: usize,
-    /// Rounds on each of them.
-    pub rounds: usize,
-    pub time_a_turn: Duration,
     pub append_only: bool,
-}
-
-/// A call's medians over the rounds.
-pub struct Timing {
-    pub subject: Subject,
-    pub title: String,
-    pub usec: f64,
-    pub calls_per_s: f64,
-    usec_by_round: Vec<f64>,
-    calls_per_s_by_round: Vec<f64>,
+    pub servers: Vec<Timings>,
 }
 
 /// The calls of one server.
+#[derive(Serialize, Deserialize)]
 pub struct Timings {
     pub server: String,
-    pub keys: u32,
-    pub append_only: bool,
-    pub timings: Vec<Timing>,
+    pub calls: Vec<Rounds>,
 }
 
-impl Timings {
-    pub fn of(&self, subject: Subject) -> Option<&Timing> {
-        self.timings.iter().find(|timing| timing.subject == subject)
-    }
-
-    /// Server time of `subject` as a multiple of that of `base`: the median of the rounds' ratios, so
-    /// that what slows the machine down for a while slows both.
-    pub fn time_ratio(&self, subject: Subject, base: Subject) -> Option<f64> {
-        let (subject, base) = (self.of(subject)?, self.of(base)?);
-        Some(median_ratio(&subject.usec_by_round, &base.usec_by_round))
-    }
-
-    /// Calls a second of `subject` as a multiple of those of `base`.
-    pub fn rate_ratio(&self, subject: Subject, base: Subject) -> Option<f64> {
-        let (subject, base) = (self.of(subject)?, self.of(base)?);
-        Some(median_ratio(
-            &subject.calls_per_s_by_round,
-            &base.calls_per_s_by_round,
-        ))
-    }
+/// A call's figures of each round. The page shows their medians, and those of the rounds' ratios, so that what
+/// slows the machine down for a while slows both.
+#[derive(Default, Serialize, Deserialize)]
+pub struct Rounds {
+    pub name: String,
+    pub compared_with: String,
+    /// Microseconds of server time.
+    pub time: Vec<f64>,
+    /// Calls per second.
+    pub rate: Vec<f64>,
 }
 
-pub fn measure(program: &Program, module: &Path, peers: &Peers, plan: Plan) -> Result<Timings> {
-    let mut modules = vec![module.to_owned()];
-    modules.extend(peers.modules());
-    let append_only = ["--appendonly", "yes", "--appendfsync", "everysec"];
-    let launch = Launch {
-        modules: &modules,
-        options: if plan.append_only { &append_only } else { &[] },
-        ..Launch::default()
-    };
-    let mut version = String::new();
-    let mut measured = Vec::new();
-    for _ in 0..plan.servers {
-        let server = Server::start(program, &launch)?;
-        let mut client = server.client()?;
-        version = server.version()?;
-        let mut calls = calls_of_the_module();
-        calls.extend(calls_of_the_scripts(&Scripts::load(&mut client)?));
-        calls.extend(
-            peers
-                .lines()
-                .enumerate()
-                .map(|(place, line)| call_of_a_peer(place, line)),
-        );
-        measured.push(measure_calls(&server, &calls, COMMON, plan)?);
-    }
-    Ok(Timings {
-        server: version,
-        keys: plan.keys,
-        append_only: plan.append_only,
-        timings: merge(measured),
-    })
+/// Other modules, measured beside this one: BENCH_PEERS. None is shipped.
+#[derive(Default)]
+pub struct Peers {
+    modules: Vec<PathBuf>,
+    rows: Vec<Row>,
 }
 
-/// The calls' medians over the rounds on all servers.
-fn merge(measured: Vec<Vec<Timing>>) -> Vec<Timing> {
-    measured
-        .into_iter()
-        .reduce(|mut all, next| {
-            for (timing, next) in all.iter_mut().zip(next) {
-                timing.usec_by_round.extend(next.usec_by_round);
-                timing
-                    .calls_per_s_by_round
-                    .extend(next.calls_per_s_by_round);
-                timing.usec = median(timing.usec_by_round.clone());
-                timing.calls_per_s = median(timing.calls_per_s_by_round.clone());
+impl Peers {
+    /// Libraries with a command line each: `path.so=COMMAND {key} ...`, separated by `;` or by lines.
+    pub fn from_environment() -> Result<Self> {
+        let text = std::env::var("BENCH_PEERS").unwrap_or_default();
+        let mut peers = Self::default();
+        let entries = text.split([';', '\n']).map(str::trim);
+        for entry in entries.filter(|entry| !entry.is_empty()) {
+            let (path, line) = entry.split_once('=').with_context(|| {
+                format!("BENCH_PEERS: path.so=COMMAND {{key}} .. expected, not {entry}")
+            })?;
+            let module = std::fs::canonicalize(path.trim())
+                .with_context(|| format!("BENCH_PEERS: {path}"))?;
+            if !peers.modules.contains(&module) {
+                peers.modules.push(module);
             }
-            all
-        })
-        .unwrap_or_default()
+            peers.rows.push(Row::new(line.trim(), line.trim()));
+        }
+        Ok(peers)
+    }
+
+    /// The libraries to load, with the module's.
+    pub fn beside<'a>(&'a self, module: &'a Path) -> Vec<&'a Path> {
+        let peers = self.modules.iter().map(PathBuf::as_path);
+        std::iter::once(module).chain(peers).collect()
+    }
+}
+
+pub fn measure(
+    program: &Path,
+    module: &Path,
+    table: &Table,
+    peers: &Peers,
+    plan: Plan,
+) -> Result<Timings> {
+    let append_only: &[&str] = if plan.append_only {
+        &["--appendonly", "yes", "--appendfsync", "everysec"]
+    } else {
+        &[]
+    };
+    let mut timings = Timings {
+        server: String::new(),
+        calls: Vec::new(),
+    };
+    for _ in 0..plan.servers {
+        let server = Server::start(program, &peers.beside(module), append_only)?;
+        let mut client = server.client()?;
+        let mut calls = table.calls(&mut client)?;
+        for row in &peers.rows {
+            calls.push(Call::new(row.clone(), &mut client)?);
+        }
+        let measured = measure_calls(&server, &calls, COMMON, plan)?;
+        timings.server = server.version()?;
+        if timings.calls.is_empty() {
+            timings.calls = measured;
+            continue;
+        }
+        for (all, more) in timings.calls.iter_mut().zip(measured) {
+            all.time.extend(more.time);
+            all.rate.extend(more.rate);
+        }
+    }
+    Ok(timings)
 }
 
 /// Measures `calls` on a running server, after preparing each key.
@@ -121,50 +112,46 @@ pub fn measure_calls(
     calls: &[Call],
     shape: Shape,
     plan: Plan,
-) -> Result<Vec<Timing>> {
+) -> Result<Vec<Rounds>> {
     let mut client = server.client()?;
-    let mut prepared: Vec<&Template> = Vec::new();
-    for call in calls {
-        // Calls on the same keys share their preparation.
-        if !prepared.contains(&&call.preparation) {
-            prepared.push(&call.preparation);
-            let keys = Keys::EachOnce(call.numbers(plan.keys));
-            run(server.port, &call.preparation, COMMON, keys)?;
-        }
-    }
-    let mut measured = vec![(Vec::new(), Vec::new()); calls.len()];
+    prepare(server.port, calls, plan.keys, COMMON)?;
+    let rounds = calls.iter().map(|call| Rounds {
+        name: call.row.name.clone(),
+        compared_with: call.row.compared_with().to_owned(),
+        ..Rounds::default()
+    });
+    let mut measured: Vec<Rounds> = rounds.collect();
     for _ in 0..plan.rounds {
-        for (call, (usec, calls_per_s)) in calls.iter().zip(&mut measured) {
-            let before = Spent::on(&mut client, &call.counted_as)?;
-            let keys = Keys::AnyOf(call.numbers(plan.keys), plan.time_a_turn);
-            let done = run(server.port, &call.template, shape, keys)?;
-            let after = Spent::on(&mut client, &call.counted_as)?;
-            usec.push(after.usec_per_call_since(before));
-            calls_per_s.push(done.calls_per_s());
+        for (call, rounds) in calls.iter().zip(&mut measured) {
+            let before = spent(&mut client, &call.command)?;
+            let keys = Keys::AnyOf(call.numbers(plan.keys), Duration::from_millis(plan.turn_ms));
+            let rate = run(server.port, &call.template, shape, keys)?;
+            let after = spent(&mut client, &call.command)?;
+            rounds.rate.push(rate);
+            rounds
+                .time
+                .push((after.1 - before.1) / (after.0 - before.0));
         }
     }
-    Ok(calls
-        .iter()
-        .zip(measured)
-        .map(|(call, (usec, calls_per_s))| Timing {
-            subject: call.subject,
-            title: call.title.clone(),
-            usec: median(usec.clone()),
-            calls_per_s: median(calls_per_s.clone()),
-            usec_by_round: usec,
-            calls_per_s_by_round: calls_per_s,
-        })
-        .collect())
+    Ok(measured)
 }
 
-fn median_ratio(numbers: &[f64], bases: &[f64]) -> f64 {
-    median(
-        numbers
-            .iter()
-            .zip(bases)
-            .map(|(number, base)| number / base)
-            .collect(),
-    )
+/// Calls of a command so far, and the microseconds that they took in its handler. EVALSHA counts its script
+/// as a whole. A call's time is cut to whole microseconds, but by a clock that its start is not aligned with,
+/// so that the mean of many is exact.
+fn spent(client: &mut Client, command: &str) -> Result<(f64, f64)> {
+    let Ok(counts) = info(client, "commandstats", &format!("cmdstat_{command}")) else {
+        // Nobody has called it.
+        return Ok((0.0, 0.0));
+    };
+    let number = |field: &str| -> Result<f64> {
+        let mut pairs = counts.split(',').filter_map(|pair| pair.split_once('='));
+        let (_, value) = pairs
+            .find(|(name, _)| *name == field)
+            .with_context(|| format!("commandstats of {command} lacks {field}"))?;
+        Ok(value.parse()?)
+    };
+    Ok((number("calls")?, number("usec")?))
 }
 
 /// The median; of an even number of values the lower of the two in the middle.
