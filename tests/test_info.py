@@ -7,7 +7,7 @@ import hiredis
 import pytest
 
 from harness.connection import RawConnection, Word
-from harness.server import REPOSITORY, Server, module_path
+from harness.server import REPOSITORY, Server, module_path, wait_until
 
 NOW = ("NOW", "1751662800000")
 OUTCOMES = ("allowed", "denied", "refunded", "errors")
@@ -15,6 +15,7 @@ WRITE_COMMANDS = ("tokenbucket", "sliding", "all")
 COMMANDS = tuple(name + form for name in WRITE_COMMANDS for form in ("", "_ro"))
 BUCKET, WINDOW = ("TOKENBUCKET", "10", "1"), ("SLIDING", "10", "60")
 OF_THE_SECTION = "rl_"
+CRASH_TIMEOUT_S = 60
 
 
 @pytest.fixture
@@ -183,6 +184,20 @@ def test_the_script_for_an_exporter_in_the_documents_gives_each_field_and_its_co
         # The exporter gives an argument that is not needed.
         flat = connection.call("EVAL", script, "0", "0")
     assert {name.decode(): int(count) for name, count in zip(flat[::2], flat[1::2])} == expected(tokenbucket_allowed=1)
+
+
+@pytest.mark.parametrize("end", ["SEGFAULT", "PANIC"])
+def test_a_crash_report_shows_the_counts_and_comes_to_its_end(counting: Server, end: str) -> None:
+    """Nothing that the module adds to it crashes a second time, as a backtrace does on Valkey."""
+    with counting.raw_connection() as connection:
+        connection.call("RL.TOKENBUCKET", "b", "10", "1")
+        with pytest.raises(ConnectionError):
+            connection.call("DEBUG", end)
+    wait_until(lambda: not counting.is_alive, CRASH_TIMEOUT_S, "the server has ended")
+    *_, fields = counting.log.partition("\n# rl\n")
+    assert "BUG REPORT END" in fields, counting.log
+    shown = dict(re.findall(r"^(rl_\w+):(\d+)\r?$", fields, re.MULTILINE))
+    assert {name: int(count) for name, count in shown.items()} == expected(tokenbucket_allowed=1)
 
 
 def test_config_resetstat_leaves_the_counts_as_they_are(counting: Server) -> None:
