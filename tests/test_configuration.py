@@ -145,7 +145,7 @@ def test_settings_in_the_file_of_a_server_without_the_module_end_the_start(
         server.start()
 
 
-def test_a_module_argument_that_is_unknown_is_refused_whatever_the_file_says(
+def test_an_unknown_module_argument_is_refused_whatever_the_file_says(
     with_file: Callable[..., ServerWithFile],
 ) -> None:
     server = with_file("verbose yes", "rl.cl-throttle yes")
