@@ -175,6 +175,14 @@ def test_allowed_calls_are_published_if_the_module_was_told_to(talkative: Server
         assert heard() == events
 
 
+def test_config_set_turns_rl_allowed_on_and_off_on_a_running_server(silent: Server) -> None:
+    with listening(silent, "Ed") as (connection, heard):
+        for value, events in [("yes", keyevent("rl.allowed", FULL)), ("no", [])] * 2:
+            assert connection.call("CONFIG", "SET", "rl.notify-allowed", value) == b"OK"
+            connection.call("RL.TOKENBUCKET", FULL, "10", "1", *NOW)
+            assert heard() == events
+
+
 @pytest.mark.parametrize("classes", ["", "KE", "KEg$"], ids=repr)
 def test_allowed_calls_too_are_published_only_if_the_classes_have_d(talkative: Server, classes: str) -> None:
     with listening(talkative, classes) as (connection, heard):

@@ -1,4 +1,4 @@
-"""INFO tells how often each command allowed, denied, gave back and failed."""
+"""INFO tells how often each command allowed, denied, refunded, released, repeated and failed."""
 
 import re
 from collections.abc import Callable
@@ -7,14 +7,16 @@ import hiredis
 import pytest
 
 from harness.connection import RawConnection, Word
-from harness.server import REPOSITORY, Server, module_path
+from harness.server import REPOSITORY, Server, module_path, wait_until
 
 NOW = ("NOW", "1751662800000")
-OUTCOMES = ("allowed", "denied", "refunded", "errors")
-WRITE_COMMANDS = ("tokenbucket", "sliding", "all")
-COMMANDS = tuple(name + form for name in WRITE_COMMANDS for form in ("", "_ro"))
+OUTCOMES = ("allowed", "denied", "refunded", "released", "repeated", "errors")
+WITH_PREVIEW = ("tokenbucket", "sliding", "quota", "concurrency", "all")
+WRITE_COMMANDS = (*WITH_PREVIEW, "release")
+COMMANDS = (*WRITE_COMMANDS, *(f"{name}_ro" for name in WITH_PREVIEW))
 BUCKET, WINDOW = ("TOKENBUCKET", "10", "1"), ("SLIDING", "10", "60")
 OF_THE_SECTION = "rl_"
+CRASH_TIMEOUT_S = 60
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def expected(**changed: int) -> dict[str, int]:
     return fields | totals
 
 
-def test_the_section_has_four_counts_a_command_and_the_totals_and_all_start_at_0(counting: Server) -> None:
+def test_each_command_has_six_counts_and_all_start_at_0(counting: Server) -> None:
     assert counts(counting) == expected()
 
 
@@ -49,7 +51,8 @@ def test_cl_throttle_has_counts_if_it_is_on_and_they_are_in_the_totals(fresh_ser
         assert [connection.call("CL.THROTTLE", "key", "1", "1", "86400")[0] for _ in range(3)] == [0, 0, 1]
         assert isinstance(connection.call("CL.THROTTLE", "key", "x", "1", "1"), hiredis.ReplyError)
         connection.call("RL.TOKENBUCKET", "other", "10", "1")
-    cell = {"rl_cl_throttle_allowed": 2, "rl_cl_throttle_denied": 1, "rl_cl_throttle_refunded": 0, "rl_cl_throttle_errors": 1}
+    cell = {f"rl_cl_throttle_{outcome}": 0 for outcome in OUTCOMES}
+    cell |= {"rl_cl_throttle_allowed": 2, "rl_cl_throttle_denied": 1, "rl_cl_throttle_errors": 1}
     totals = {"rl_total_allowed": 3, "rl_total_denied": 1, "rl_total_errors": 1}
     assert counts(server) == expected(tokenbucket_allowed=1) | cell | totals
 
@@ -175,7 +178,7 @@ def test_redis_py_reads_the_counts_as_numbers(counting: Server) -> None:
     assert {type(value) for value in info.values()} == {int}
 
 
-def test_the_script_for_an_exporter_in_the_documents_gives_each_field_and_its_count(counting: Server) -> None:
+def test_the_documented_script_for_an_exporter_gives_every_count(counting: Server) -> None:
     page = (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"^```lua\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     with counting.raw_connection() as connection:
@@ -183,6 +186,20 @@ def test_the_script_for_an_exporter_in_the_documents_gives_each_field_and_its_co
         # The exporter gives an argument that is not needed.
         flat = connection.call("EVAL", script, "0", "0")
     assert {name.decode(): int(count) for name, count in zip(flat[::2], flat[1::2])} == expected(tokenbucket_allowed=1)
+
+
+@pytest.mark.parametrize("end", ["SEGFAULT", "PANIC"])
+def test_a_crash_report_shows_the_counts_and_comes_to_its_end(counting: Server, end: str) -> None:
+    """Nothing that the module adds to it crashes a second time, as a backtrace does on Valkey."""
+    with counting.raw_connection() as connection:
+        connection.call("RL.TOKENBUCKET", "b", "10", "1")
+        with pytest.raises(ConnectionError):
+            connection.call("DEBUG", end)
+    wait_until(lambda: not counting.is_alive, CRASH_TIMEOUT_S, "the server has ended")
+    *_, fields = counting.log.partition("\n# rl\n")
+    assert "BUG REPORT END" in fields, counting.log
+    shown = dict(re.findall(r"^(rl_\w+):(\d+)\r?$", fields, re.MULTILINE))
+    assert {name: int(count) for name, count in shown.items()} == expected(tokenbucket_allowed=1)
 
 
 def test_config_resetstat_leaves_the_counts_as_they_are(counting: Server) -> None:
@@ -203,7 +220,7 @@ def test_the_counts_start_at_0_after_a_restart_though_the_keys_are_kept(fresh_se
     assert counts(server) == expected()
 
 
-def test_the_counts_start_at_0_or_go_on_after_unload_and_load_and_no_field_is_there_twice(
+def test_a_reload_starts_the_counts_at_0_or_goes_on_with_each_field_once(
     fresh_server: Callable[..., Server],
 ) -> None:
     """The library may or may not stay in memory between the two: that is the system's choice."""

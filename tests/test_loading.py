@@ -23,7 +23,8 @@ ACCEPTED_ARGUMENTS = (
     "is unknown, incomplete or given twice: accepted are 'cl-throttle yes|no' and 'notify-allowed yes|no', "
     "both no if not given"
 )
-COMMANDS = [f"RL.{name}{form}" for name in ("TOKENBUCKET", "SLIDING", "ALL") for form in ("", "_RO")]
+KINDS = ("TOKENBUCKET", "SLIDING", "QUOTA", "CONCURRENCY", "ALL")
+COMMANDS = ["RL.RELEASE", *(f"RL.{name}{form}" for name in KINDS for form in ("", "_RO"))]
 
 USE = [
     ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "2.5", "NOW", NOW_MS),
@@ -99,7 +100,7 @@ def test_unknown_module_arguments_are_refused_with_a_line_in_the_log(tmp_path: P
     assert f"load refused: module argument '{' '.join(arguments)}' {ACCEPTED_ARGUMENTS}" in log, log
 
 
-def test_unknown_module_arguments_of_a_running_server_are_refused_and_it_goes_on(
+def test_a_running_server_refuses_unknown_module_arguments_and_goes_on(
     fresh_server: Callable[..., Server],
 ) -> None:
     server = fresh_server(ALLOW_MODULE_COMMAND, with_module=False)
@@ -132,7 +133,7 @@ def test_a_taken_command_name_is_refused_with_a_line_that_names_it(tmp_path: Pat
     assert re.search("load refused: .*rl.all_ro", log, re.IGNORECASE), log
 
 
-def test_a_taken_command_name_of_a_running_server_leaves_none_of_the_modules_commands(
+def test_a_load_refused_for_a_taken_name_leaves_no_command(
     fresh_server: Callable[..., Server],
 ) -> None:
     server = fresh_server({**ALLOW_MODULE_COMMAND, "rename-command": ["ECHO", "RL.ALL_RO"]}, with_module=False)
@@ -147,7 +148,7 @@ def test_a_taken_command_name_of_a_running_server_leaves_none_of_the_modules_com
 
 
 #: What the module propagates its decisions with.
-PROPAGATED_WITH = ["SET"]
+PROPAGATED_WITH = ["SET", "ZADD", "ZREM", "ZREMRANGEBYSCORE", "PEXPIREAT"]
 #: What a `rename-command` line gives a command instead of its name.
 OTHER_NAMES = {"removed": "", "renamed": "ANOTHER-NAME"}
 

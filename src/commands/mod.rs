@@ -16,17 +16,14 @@ mod single;
 mod sliding;
 mod token_bucket;
 
-use crate::host::{LoadError, Registrar, publish_allowed};
+use crate::host::{LoadError, Registrar};
 use leases::ConcurrencyKind;
 use limiter::{Quota, SlidingWindow, TokenBucket};
-use settings::Settings;
 use single::{Preview, Single};
 
-/// Registers every command that the module arguments ask for.
+/// Registers the settings, with the module arguments as their defaults, and every command that they ask for.
 pub fn register(registrar: &Registrar, arguments: &[String]) -> Result<(), LoadError> {
-    let settings =
-        Settings::parse(arguments).map_err(|error| LoadError::Arguments(error.to_string()))?;
-    publish_allowed(settings.notify_allowed);
+    settings::register(registrar, arguments)?;
     registrar.register::<Single<TokenBucket>>()?;
     registrar.register::<Preview<TokenBucket>>()?;
     registrar.register::<Single<SlidingWindow>>()?;
@@ -38,7 +35,7 @@ pub fn register(registrar: &Registrar, arguments: &[String]) -> Result<(), LoadE
     registrar.register::<leases::Release>()?;
     registrar.register::<all::All>()?;
     registrar.register::<all::AllPreview>()?;
-    if settings.cl_throttle {
+    if settings::cl_throttle() {
         registrar.register::<cl_throttle::ClThrottle>()?;
     }
     Ok(())

@@ -1,14 +1,40 @@
-//! The module arguments: what may follow the path on the loadmodule line.
+//! The settings, which are configurations of the server, and their defaults: the module arguments, which may follow
+//! the path on the loadmodule line.
+//!
+//! An argument is a default, so the configuration file wins. `CONFIG REWRITE` keeps the loadmodule line as it is and
+//! writes a line of its own for a setting that differs from its default: what `CONFIG SET` last said holds after a
+//! restart.
 
+use crate::host::{ALLOWED_TOO, LoadError, Registrar, Setting};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// What the module arguments ask for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
-    /// `cl-throttle yes`: register CL.THROTTLE.
-    pub cl_throttle: bool,
-    /// `notify-allowed yes`: publish the event `rl.allowed` too.
-    pub notify_allowed: bool,
+/// Whether CL.THROTTLE is registered.
+static CL_THROTTLE: AtomicBool = AtomicBool::new(false);
+
+static SETTINGS: [Setting; 2] = [
+    Setting {
+        name: "cl-throttle",
+        value: &CL_THROTTLE,
+        // A server accepts a command only while the module is loaded.
+        is_immutable: true,
+    },
+    Setting {
+        name: "notify-allowed",
+        value: &ALLOWED_TOO,
+        is_immutable: false,
+    },
+];
+
+/// Registers the settings, with the module arguments as their defaults, and gives them their values.
+pub fn register(registrar: &Registrar, arguments: &[String]) -> Result<(), LoadError> {
+    let defaults = defaults(arguments).map_err(|error| LoadError::Arguments(error.to_string()))?;
+    registrar.register_settings(SETTINGS.iter().zip(defaults))
+}
+
+/// Whether to register CL.THROTTLE.
+pub fn cl_throttle() -> bool {
+    CL_THROTTLE.load(Relaxed)
 }
 
 /// A module argument that is unknown, has no value, or has another value than `yes` or `no`.
@@ -29,57 +55,60 @@ impl fmt::Display for SettingError {
     }
 }
 
-impl Settings {
-    /// Reads pairs of a name and `yes` or `no`.
-    pub fn parse(arguments: &[String]) -> Result<Self, SettingError> {
-        let (mut cl_throttle, mut notify_allowed) = (None, None);
-        for pair in arguments.chunks(2) {
-            let error = || SettingError {
-                argument: pair.join(" "),
-            };
-            let [name, value] = pair else {
-                return Err(error());
-            };
-            let setting = match name.to_ascii_lowercase().as_str() {
-                "cl-throttle" => &mut cl_throttle,
-                "notify-allowed" => &mut notify_allowed,
-                _ => return Err(error()),
-            };
-            let value = match value.to_ascii_lowercase().as_str() {
-                "yes" => true,
-                "no" => false,
-                _ => return Err(error()),
-            };
-            if setting.replace(value).is_some() {
-                return Err(error());
-            }
+/// The default of each setting: pairs of its name and `yes` or `no`, or `no`.
+fn defaults(arguments: &[String]) -> Result<Vec<bool>, SettingError> {
+    let mut defaults = vec![None; SETTINGS.len()];
+    for pair in arguments.chunks(2) {
+        let error = || SettingError {
+            argument: pair.join(" "),
+        };
+        let [name, value] = pair else {
+            return Err(error());
+        };
+        let setting = SETTINGS
+            .iter()
+            .position(|setting| name.eq_ignore_ascii_case(setting.name))
+            .ok_or_else(error)?;
+        let value = match value.to_ascii_lowercase().as_str() {
+            "yes" => true,
+            "no" => false,
+            _ => return Err(error()),
+        };
+        if defaults[setting].replace(value).is_some() {
+            return Err(error());
         }
-        Ok(Self {
-            cl_throttle: cl_throttle.unwrap_or_default(),
-            notify_allowed: notify_allowed.unwrap_or_default(),
-        })
     }
+    Ok(defaults
+        .into_iter()
+        .map(Option::unwrap_or_default)
+        .collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Settings, SettingError> {
+    /// By name, what the line sets.
+    fn parse(line: &str) -> Result<Vec<(&'static str, bool)>, SettingError> {
         let words: Vec<_> = line.split_whitespace().map(String::from).collect();
-        Settings::parse(&words)
+        let names = SETTINGS.iter().map(|setting| setting.name);
+        Ok(names.zip(defaults(&words)?).collect())
     }
 
     #[test]
     fn nothing_is_on_unless_it_is_asked_for() {
-        assert_eq!(parse(""), Ok(Settings::default()));
-        let both_no = parse("cl-throttle no notify-allowed no");
-        assert_eq!(both_no, Ok(Settings::default()));
-        let both = Settings {
-            cl_throttle: true,
-            notify_allowed: true,
-        };
-        assert_eq!(parse("NOTIFY-ALLOWED yes CL-Throttle YES"), Ok(both));
+        for (line, cl_throttle, notify_allowed) in [
+            ("", false, false),
+            ("cl-throttle no notify-allowed no", false, false),
+            ("Notify-Allowed yes", false, true),
+            ("NOTIFY-ALLOWED yes CL-Throttle YES", true, true),
+        ] {
+            let expected = vec![
+                ("cl-throttle", cl_throttle),
+                ("notify-allowed", notify_allowed),
+            ];
+            assert_eq!(parse(line), Ok(expected), "{line}");
+        }
     }
 
     #[test]
@@ -94,7 +123,7 @@ mod tests {
             let message = parse(line).expect_err(line).to_string();
             assert!(message.contains("cl-throttle yes|no"), "{message}");
         }
-        let hostile = Settings::parse(&["a\0b\n".into(), "yes".into()]);
+        let hostile = defaults(&["a\0b\n".into(), "yes".into()]);
         let message = hostile.expect_err("it is unknown").to_string();
         assert!(!message.contains(['\0', '\n']), "{message:?}");
     }

@@ -44,7 +44,19 @@ macro_rules! required_functions {
                     // Variadic, so that their callers go by the pointer.
                     ({ raw::RedisModule_HashGet }.is_some(), "RedisModule_HashGet", "4.0"),
                     ({ raw::RedisModule_Replicate }.is_some(), "RedisModule_Replicate", "4.0"),
-                    $(({ raw::$pointer }.is_some(), stringify!($pointer), $since)),*
+                    $(({ raw::$pointer }.is_some(), stringify!($pointer), $since),)*
+                    // Called through the crate, which panics at a null pointer.
+                    ({ raw::RedisModule_InfoAddSection }.is_some(), "RedisModule_InfoAddSection", "6.0"),
+                    (
+                        { raw::RedisModule_InfoAddFieldULongLong }.is_some(),
+                        "RedisModule_InfoAddFieldULongLong",
+                        "6.0",
+                    ),
+                    (
+                        { raw::RedisModule_RegisterBoolConfig }.is_some(),
+                        "RedisModule_RegisterBoolConfig",
+                        "7.0",
+                    ),
                 ]
             };
             found
@@ -173,14 +185,8 @@ required_functions! {
     RedisModule_RegisterInfoFunc since "6.0": fn register_info_func(
         ctx: *mut RedisModuleCtx, write_info: raw::RedisModuleInfoFunc
     ) -> c_int;
-    /// Starts a section of INFO.
-    RedisModule_InfoAddSection since "6.0": fn info_add_section(
-        info: *mut raw::RedisModuleInfoCtx, name: *const c_char
-    ) -> c_int;
-    /// A number in the section.
-    RedisModule_InfoAddFieldULongLong since "6.0": fn info_add_field_u_long_long(
-        info: *mut raw::RedisModuleInfoCtx, field: *const c_char, value: libc::c_ulonglong
-    ) -> c_int;
+    /// Gives each configuration that was registered its value.
+    RedisModule_LoadConfigs since "7.0": fn load_configs(ctx: *mut RedisModuleCtx) -> c_int;
     /// The server's clock.
     RedisModule_Milliseconds since "4.0": fn milliseconds() -> raw::mstime_t;
     /// Starts a reply of several parts.

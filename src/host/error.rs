@@ -19,6 +19,8 @@ pub enum LoadError {
     InfoRefused(&'static CStr),
     /// A module argument is wrong, as the message says.
     Arguments(String),
+    /// The configuration file, or MODULE LOADEX, gives a setting a value that the server refuses.
+    SettingRefused,
 }
 
 impl fmt::Display for LoadError {
@@ -46,6 +48,9 @@ impl fmt::Display for LoadError {
                 command.to_string_lossy()
             ),
             Self::Arguments(message) => f.write_str(message),
+            Self::SettingRefused => f.write_str(
+                "a setting rl.* was given an invalid value, which the server's log names just before",
+            ),
         }
     }
 }

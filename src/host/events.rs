@@ -8,13 +8,8 @@ use redis_module::raw;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Whether `rl.allowed` is published too: the module argument `notify-allowed`.
-static ALLOWED_TOO: AtomicBool = AtomicBool::new(false);
-
-/// Publishes `rl.allowed` too, or no longer.
-pub fn publish_allowed(is_wanted: bool) {
-    ALLOWED_TOO.store(is_wanted, Relaxed);
-}
+/// Whether `rl.allowed` is published too: the setting `notify-allowed`.
+pub static ALLOWED_TOO: AtomicBool = AtomicBool::new(false);
 
 impl Context<'_> {
     /// Publishes `rl.denied` or `rl.repeated` (and `rl.allowed` if that is wanted) for a key, which must be closed,

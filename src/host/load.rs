@@ -6,11 +6,11 @@ use super::{api, log, options, replicate, stats};
 use redis_module::{Context, RedisString, Status};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
-/// Registers the commands that the module arguments ask for.
+/// Registers the settings, with the module arguments as their defaults, and the commands that they ask for.
 type RegisterCommands = fn(&Registrar, &[String]) -> Result<(), LoadError>;
 
-/// Loads the module: checks the server and the arguments, then registers the commands. A refusal is
-/// one line in the server's log.
+/// Loads the module: checks the server and the arguments, then registers settings and commands.
+/// A refusal is one line in the server's log.
 pub fn load(context: &Context, arguments: &[RedisString], commands: RegisterCommands) -> Status {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         try_load(context, arguments, commands)

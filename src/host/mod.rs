@@ -10,7 +10,7 @@
 //! * [`counters`], [`info`], [`error`]: data: what became of calls, what a command is, why a load is refused;
 //! * [`clock`], [`reply`], [`events`], [`replicate`], [`key`], [`sorted_set`]: what a call can do;
 //! * [`handler`]: from the server into a command, and the panic guard;
-//! * [`stats`], [`options`], [`register`], [`load`]: once, when the module is loaded.
+//! * [`stats`], [`options`], [`register`], [`settings`], [`load`]: once, when the module is loaded.
 
 mod api;
 mod argv;
@@ -28,6 +28,7 @@ mod options;
 mod register;
 mod replicate;
 mod reply;
+mod settings;
 mod sorted_set;
 mod stats;
 
@@ -35,7 +36,7 @@ pub use argv::{Arg, Argv};
 pub use context::Context;
 pub use counters::{Counters, Outcome};
 pub use error::LoadError;
-pub use events::publish_allowed;
+pub use events::ALLOWED_TOO;
 pub use handler::{Command, injected_panic};
 pub(crate) use info::counters;
 pub use info::{ArgDoc, ArgKind, CommandInfo, KeyAccess, KeyPositions};
@@ -43,4 +44,5 @@ pub use key::{Hash, OpenKey, Value, WriteKey};
 pub use load::{load, unload};
 pub use register::Registrar;
 pub use replicate::NotReplicated;
+pub use settings::Setting;
 pub use sorted_set::{NotASortedSet, SortedSet};

@@ -7,8 +7,8 @@ use super::error::LoadError;
 use super::info::{CommandInfo, KeyAccess};
 use libc::c_int;
 use redis_module::raw::{self, RedisModuleCtx, RedisModuleInfoCtx};
-use std::ffi::CString;
-use std::ptr::null;
+use redis_module::{InfoContext, InfoContextFieldTopLevelData};
+use std::panic::catch_unwind;
 use std::sync::Mutex;
 
 /// A command in INFO.
@@ -35,7 +35,9 @@ pub(super) fn list(command: &CommandInfo) {
     }
 }
 
-/// Makes `INFO rl` show the counts.
+/// Makes `INFO rl` show the counts. The server keeps the function that was registered last, so this one replaces the
+/// crate's, which has no panic guard and begins a crash report with a backtrace: it allocates and reads debug
+/// information, and Valkey crashes in it a second time, before the counts.
 pub(super) fn register(ctx: *mut RedisModuleCtx) -> Result<(), LoadError> {
     if let Ok(mut counted) = COUNTED.lock() {
         // Left over if the library stayed in memory when the module was unloaded.
@@ -51,35 +53,30 @@ pub(super) fn register(ctx: *mut RedisModuleCtx) -> Result<(), LoadError> {
 }
 
 unsafe extern "C" fn write_info(info: *mut RedisModuleInfoCtx, _for_crash_report: c_int) {
-    // A panic must not reach the server; INFO then lacks the rest of the section.
-    let _ = std::panic::catch_unwind(|| {
+    // A panic must not reach the server; INFO then lacks these fields.
+    let _ = catch_unwind(|| {
         // A server that crashed may hold the lock: its report goes without these fields.
         let Ok(counted) = COUNTED.try_lock() else {
             return;
         };
-        // SAFETY: `info` is what the server made for this call. Without a name the section is `rl`.
-        if unsafe { api::info_add_section(info, null()) } != raw::REDISMODULE_OK as c_int {
-            return;
-        }
-        let mut totals = Counters::new().fields();
-        for command in counted.iter() {
-            for (total, (outcome, count)) in totals.iter_mut().zip(command.counters.fields()) {
-                if command.access != KeyAccess::Read {
-                    total.1 += count;
-                }
-                add_field(info, format!("{}_{outcome}", command.prefix), count);
-            }
-        }
-        for (outcome, total) in totals {
-            add_field(info, format!("total_{outcome}"), total);
-        }
+        // Without a name the section is `rl`. An error means that the server took no more of it.
+        let section = (String::new(), fields(&counted));
+        let _ = InfoContext::new(info).build_one_section(section);
     });
 }
 
-fn add_field(info: *mut RedisModuleInfoCtx, field: String, count: u64) {
-    let Ok(field) = CString::new(field) else {
-        return;
-    };
-    // SAFETY: `info` is what the server made for this call; it copies the field's name.
-    unsafe { api::info_add_field_u_long_long(info, field.as_ptr(), count) };
+/// The counts of each command, then their totals.
+fn fields(counted: &[Counted]) -> InfoContextFieldTopLevelData {
+    let mut fields = InfoContextFieldTopLevelData::new();
+    let mut totals = Counters::new().fields();
+    for command in counted {
+        for (total, (outcome, count)) in totals.iter_mut().zip(command.counters.fields()) {
+            if command.access != KeyAccess::Read {
+                total.1 += count;
+            }
+            fields.push((format!("{}_{outcome}", command.prefix), count.into()));
+        }
+    }
+    fields.extend(totals.map(|(outcome, total)| (format!("total_{outcome}"), total.into())));
+    fields
 }
