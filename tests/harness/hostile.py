@@ -127,6 +127,7 @@ def _rule(rng: random.Random, with_refund: bool) -> list[bytes]:
         words += [b"COST", rng.choice(GOOD_NUMBERS)]
     elif option == 1 and with_refund:
         words += [b"REFUND", rng.choice(GOOD_NUMBERS)]
+        words += [b"AT", rng.choice(TIMES)] if rng.random() < 0.5 else []
     return words
 
 
