@@ -82,42 +82,42 @@ impl<'call> LeaseLimit<'call> {
     }
 
     /// What the set holds at `now_ms`, and how many of its leases are dead.
-    fn read(self, set: &mut SortedSet<'_>, now_ms: i64) -> (Leases, i64) {
+    fn read(self, set: &mut SortedSet<'_>, now_ms: i64) -> (Leases, usize) {
         let own_expiry_ms = set
             .score(self.id)
             .map(expiry_ms)
             .filter(|&expiry_ms| expiry_ms > now_ms);
-        let mut dead = 0;
-        let mut first_expiry_ms = None;
-        for member in set.ascending() {
-            let expiry_ms = expiry_ms(member.score);
-            if expiry_ms > now_ms {
-                first_expiry_ms = Some(expiry_ms);
-                break;
+        let limit = usize::try_from(self.rule.limit).unwrap_or(usize::MAX);
+        let (mut dead, mut first_expiry_ms) = (0, None);
+        // Below the limit the first live lease does not matter, and asking for dead ones is cheaper than a look at it.
+        if set.len() >= limit || set.has_up_to(now_ms as f64) {
+            for member in set.ascending() {
+                let expiry_ms = expiry_ms(member.score);
+                if expiry_ms > now_ms {
+                    first_expiry_ms = Some(expiry_ms);
+                    break;
+                }
+                dead += 1;
             }
-            dead += 1;
         }
         let live = set.len() - dead;
-        let last_other_expiry_ms = first_expiry_ms.and_then(|_| {
-            set.descending()
-                .find(|member| own_expiry_ms.is_none() || !member.is(self.id))
-                .map(|member| expiry_ms(member.score))
-                .filter(|&expiry_ms| expiry_ms > now_ms)
-        });
-        let limit = self.rule.limit;
-        let room_at_ms = match (own_expiry_ms, limit) {
-            (Some(_), _) | (_, 0) => None,
-            _ if live < limit => None,
-            _ if live == limit => first_expiry_ms,
+        let last_other_expiry_ms = set
+            .descending()
+            .take(live)
+            .find(|member| own_expiry_ms.is_none() || !member.is(self.id))
+            .map(|member| expiry_ms(member.score));
+        let room_at_ms = match live.checked_sub(limit) {
+            _ if own_expiry_ms.is_some() || limit == 0 => None,
+            None => None,
+            Some(0) => first_expiry_ms,
             // The limit was lowered: enough leases have to end.
-            _ => {
-                let before = usize::try_from(dead + live - limit).unwrap_or(usize::MAX);
-                let member = set.ascending().nth(before);
+            Some(excess) => {
+                let member = set.ascending().nth(dead + excess);
                 member.map(|member| expiry_ms(member.score))
             }
         };
         let leases = Leases {
-            live,
+            live: i64::try_from(live).unwrap_or(i64::MAX),
             own_expiry_ms,
             last_other_expiry_ms,
             room_at_ms,

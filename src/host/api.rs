@@ -165,6 +165,10 @@ required_functions! {
     RedisModule_ZsetRangeCurrentElement since "4.0": fn zset_range_current_element(
         key: *mut RedisModuleKey, score: *mut f64
     ) -> *mut RedisModuleString;
+    /// Whether the walk has no member.
+    RedisModule_ZsetRangeEndReached since "4.0": fn zset_range_end_reached(
+        key: *mut RedisModuleKey
+    ) -> c_int;
     /// Goes on to the next member; 0 if there is none.
     RedisModule_ZsetRangeNext since "4.0": fn zset_range_next(key: *mut RedisModuleKey) -> c_int;
     /// Goes back to the member before; 0 if there is none.

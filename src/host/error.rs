@@ -39,7 +39,7 @@ impl fmt::Display for LoadError {
             ),
             Self::NameTaken(command) => write!(
                 f,
-                "another module has registered the command {}",
+                "the command {} is taken: another module has it, or rename-command gave the name away",
                 command.to_string_lossy()
             ),
             Self::InfoRefused(command) => write!(

@@ -31,10 +31,9 @@ impl<'key> SortedSet<'key> {
     }
 
     /// How many members it has.
-    pub fn len(&self) -> i64 {
+    pub fn len(&self) -> usize {
         // SAFETY: the handle is open as long as it is borrowed.
-        let len = unsafe { api::value_length(self.handle.raw.as_ptr()) };
-        i64::try_from(len).unwrap_or(i64::MAX)
+        unsafe { api::value_length(self.handle.raw.as_ptr()) }
     }
 
     /// The score of a member.
@@ -43,6 +42,18 @@ impl<'key> SortedSet<'key> {
         // SAFETY: the handle is open on a sorted set; the member is a string of the running call.
         let status = unsafe { api::zset_score(self.handle.raw.as_ptr(), member.raw, &mut score) };
         (status == raw::REDISMODULE_OK as c_int).then_some(score)
+    }
+
+    /// Whether it has a member with a score of at most `max`.
+    pub fn has_up_to(&mut self, max: f64) -> bool {
+        let key = self.handle.raw.as_ptr();
+        // SAFETY: the handle is open on a sorted set; `&mut self` sees to it that no other walk is under way.
+        unsafe {
+            api::zset_first_in_score_range(key, f64::NEG_INFINITY, max, 0, 0);
+            let is_empty = api::zset_range_end_reached(key) != 0;
+            api::zset_range_stop(key);
+            !is_empty
+        }
     }
 
     /// Walks the members from the lowest score upwards.
