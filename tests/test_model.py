@@ -1,7 +1,6 @@
 """The model of the harness itself, against cases and calendars that were worked out by hand."""
 
 import json
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from harness import periods
 from harness.kinds import Model, Refused
 from harness.periods import Period
+from harness.periods import ms_of_date as ms
 
 FILES = ("cases.json", "cases-kinds.json")
 CASES = [case for name in FILES for case in json.loads((Path(__file__).parent / name).read_text())]
@@ -32,11 +32,6 @@ def test_the_model_gives_each_reply_of_a_case(case: dict) -> None:
     for number, (call, expected) in enumerate(zip(case["calls"], case["replies"]), 1):
         if call[0] not in ("GET", "DEL", "SET"):
             assert answer(model, call) == expected, f"call {number}: {' '.join(call)}"
-
-
-def ms(text: str) -> int:
-    """Unix milliseconds of a date, which may be before 1970."""
-    return (datetime.fromisoformat(text).replace(tzinfo=UTC) - periods.EPOCH) // timedelta(milliseconds=1)
 
 
 #: Unit, anchor, now, and the period of now.

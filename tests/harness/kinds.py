@@ -13,14 +13,16 @@ NOW has to be given: a model has no clock.
 """
 
 import math
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from .model import LATEST_TIME, NEVER, AtLeast, ceil, floor, reported, smallest, whole
 from .model import SlidingWindow as WindowArithmetic
 from .model import TokenBucket as BucketArithmetic
 from .periods import UNITS, Period
-from .state import Bucket, Window
+from .state import MAGIC, VERSION, Bucket, Window
 
 LONGEST_TTL_MS = 36_500 * 86_400_000
 SLACK_MS = 60_000
@@ -28,13 +30,28 @@ DEEPEST_DEBT = -(2.0**53)
 COST, FORCE, REFUND = "COST", "FORCE", "REFUND"
 
 
-@dataclass(frozen=True)
-class Count:
+class Count(NamedTuple):
     """What was counted in a quota's period of `start_ms` to `end_ms`."""
 
     start_ms: int
     end_ms: int
     count: float
+
+
+QUOTA_KIND = b"Q"
+QUOTA_FORMAT = "<2sBcqqd"
+QUOTA_BYTES = 28
+
+
+def count_bytes(start_ms: int, end_ms: int, count: float) -> bytes:
+    return struct.pack(QUOTA_FORMAT, MAGIC, VERSION, QUOTA_KIND, start_ms, end_ms, count)
+
+
+def read_count(data: bytes) -> Count:
+    assert len(data) == QUOTA_BYTES, data
+    magic, version, kind, *fields = struct.unpack(QUOTA_FORMAT, data)
+    assert (magic, version, kind) == (MAGIC, VERSION, QUOTA_KIND), data
+    return Count(*fields)
 
 
 #: When each lease ends, by id.
@@ -311,7 +328,7 @@ class Quota(Rule):
         granted = 0
         if request.how == REFUND:
             is_counted = period is not None and (request.at_ms is None or request.at_ms >= period.start_ms)
-            left = replace(period, count=max(0.0, count - request.amount)) if is_counted else state
+            left = period._replace(count=max(0.0, count - request.amount)) if is_counted else state
             written = _set(left) if left != state else ()
             return Decision(True, left, self.remaining(left, now_ms), written=written)
         if request.at_least is not None:

@@ -16,7 +16,6 @@ FIRST_YEAR = 2000
 MONTHS = 12
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
-FIRST_MS = (FIRST - EPOCH) // timedelta(milliseconds=1)
 MONDAY_MS = 4 * DAY_MS
 
 DAY, WEEK, MONTH, YEAR = "DAY", "WEEK", "MONTH", "YEAR"
@@ -25,6 +24,18 @@ SHIFTS = {DAY: DAY_MS, WEEK: 7 * DAY_MS}
 MONTHS_OF_A_UNIT = {MONTH: 1, YEAR: MONTHS}
 
 Span = tuple[int, int]
+
+
+def unix_ms(date: datetime) -> int:
+    return (date - EPOCH) // timedelta(milliseconds=1)
+
+
+def ms_of_date(date: str) -> int:
+    """Unix milliseconds of an ISO date, which may be before 1970."""
+    return unix_ms(datetime.fromisoformat(date).replace(tzinfo=UTC))
+
+
+FIRST_MS = unix_ms(FIRST)
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,7 @@ def first_of_month_ms(month: int) -> int:
     year, month_of_year = divmod(month, MONTHS)
     cycle, year_of_cycle = divmod(year - FIRST_YEAR, CYCLE_YEARS)
     date = datetime(FIRST_YEAR + year_of_cycle, month_of_year + 1, 1, tzinfo=UTC)
-    return (date - EPOCH) // timedelta(milliseconds=1) + cycle * CYCLE_MS
+    return unix_ms(date) + cycle * CYCLE_MS
 
 
 def in_month_ms(month: int, moment: Moment) -> int:
