@@ -363,3 +363,34 @@ def batches(rng: random.Random, maker: Maker, calls: int, length: int, traces: i
     """Traces of `length` calls, some at a time, of `calls` in all."""
     for _ in range(max(1, calls // (length * traces))):
         yield [maker(rng, f"k{number}", length) for number in range(traces)]
+
+
+# What a server knows that was told only what is propagated
+
+
+def told(states: dict[bytes, State], written: Iterable[tuple]) -> None:
+    """Carries out what the model says is propagated, as any server would."""
+    for name, key, *words in written:
+        if name == "SET":
+            states[key] = words[0]
+            continue
+        leases = dict(states.get(key) or {})
+        if name == "ZADD":
+            leases[words[1]] = float(words[0])
+        elif name == "ZREM":
+            for lease_id in words:
+                leases.pop(lease_id, None)
+        else:
+            assert name == "ZREMRANGEBYSCORE", name
+            leases = {lease_id: end_ms for lease_id, end_ms in leases.items() if end_ms > int(words[1])}
+        if leases:
+            states[key] = leases
+        else:
+            states.pop(key, None)
+
+
+def assert_states(connection: RawConnection, states: dict[bytes, State]) -> None:
+    """The server holds exactly these keys, to the bit, and each has a deadline that it has to have."""
+    assert connection.call("DBSIZE") == len(states)
+    for key, held in states.items():
+        assert look(connection, key, held) == value_of(held), key
