@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from harness import model, traces
+from harness import kinds, traces
 from harness.connection import RawConnection
-from harness.kinds import LATEST_TIME, NEVER, Model
+from harness.kinds import LATEST_TIME, NEVER
+from harness.model import Model
 from harness.parity import HIGHEST
 from harness.state import Bucket
 from harness.tally import Tally
@@ -139,7 +140,7 @@ def in_step(rng: random.Random, kind: str, count: int) -> Iterator[list[Words]]:
 def test_the_times_are_exact_to_the_millisecond(
     raw: RawConnection, rng: random.Random, seed: str, tally: Tally, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model, "MOST_WINDOWS", MOST_WINDOWS_OF_THE_MODEL)
+    monkeypatch.setattr(kinds, "MOST_WINDOWS", MOST_WINDOWS_OF_THE_MODEL)
     counts = dict.fromkeys(("retry times", "waits", "reset times"), 0)
     limiters = Model()
     for calls in in_step(rng, kind, TRACES // 4):

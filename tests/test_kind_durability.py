@@ -11,12 +11,14 @@ from copy import deepcopy
 import hiredis
 import pytest
 
-from harness import model, traces
+from harness import kinds, traces
 from harness.connection import RawConnection, Word
-from harness.kinds import Model, State
+from harness.kinds import State
+from harness.model import Model
 from harness.observed import AOF_CONFIG
 from harness.parity import TODAY_MS
 from harness.server import Server, wait_until
+from harness.state import Bucket, Count, Window
 from harness.tally import Tally
 from harness.traces import Clock, Kind, Words
 from test_replication import MASTER_CONFIG, catch_up, start_replica
@@ -35,7 +37,7 @@ STEP_MS = 250
 
 @pytest.fixture(autouse=True)
 def few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "MOST_WINDOWS", 40)
+    monkeypatch.setattr(kinds, "MOST_WINDOWS", 40)
 
 
 def propagated(connection: RawConnection, rng: random.Random) -> tuple[dict[bytes, State], int]:
@@ -43,7 +45,7 @@ def propagated(connection: RawConnection, rng: random.Random) -> tuple[dict[byte
     ran, states = traces.Ran(), {}
     traces.side_by_side(connection, [traces.all_trace(rng, f"t{n}", CALLS_A_TRACE) for n in range(TRACES)], ran)
     traces.told(states, ran.expected)
-    assert {type(held) for held in states.values()} == {traces.Bucket, traces.Window, traces.Count, dict}
+    assert {type(held) for held in states.values()} == {Bucket, Window, Count, dict}
     return states, ran.counts["calls"]
 
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from harness import model, traces
+from harness import kinds, traces
 from harness.observed import ObservedServer
 from harness.tally import Tally
 
@@ -21,7 +21,7 @@ MOST_WINDOWS_OF_THE_MODEL = 40
 
 @pytest.fixture(autouse=True)
 def few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "MOST_WINDOWS", MOST_WINDOWS_OF_THE_MODEL)
+    monkeypatch.setattr(kinds, "MOST_WINDOWS", MOST_WINDOWS_OF_THE_MODEL)
 
 
 def run(observed: ObservedServer, rng: random.Random, maker: traces.Maker, calls: int) -> dict[str, int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness import periods
-from harness.kinds import Model, Refused
+from harness.model import Model, Refused
 from harness.periods import Period
 from harness.periods import ms_of_date as ms
 

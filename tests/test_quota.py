@@ -8,11 +8,11 @@ import pytest
 
 from harness import state
 from harness.connection import RawConnection, Word
-from harness.kinds import Count, count_bytes, read_count
 from harness.observed import ObservedServer
 from harness.parity import TODAY_MS
 from harness.periods import DAY_MS, ms_of_date
 from harness.server import Server
+from harness.state import Count, count_bytes, read_count
 from harness.traces import CLOCK_SLACK_MS, server_ms
 
 Words = tuple[Word, ...]

@@ -5,9 +5,9 @@ import pytest
 
 from harness import state
 from harness.connection import RawConnection, Word
-from harness.kinds import Count, count_bytes
 from harness.observed import ObservedServer
 from harness.parity import TODAY_MS
+from harness.state import Count, count_bytes
 
 Words = tuple[Word, ...]
 

@@ -1,74 +1,78 @@
-"""Every kind of limiter, and the commands on them, in plain Python.
+"""Every kind of limiter in plain Python.
 
 Written from docs/design.md alone and made to be evidently right, not fast: it never looks at the module. A Python
 float is an IEEE double as in the module and in Lua; the operations appear in the design's order.
-
-    model = Model()
-    model.call("RL.TOKENBUCKET", "k", "10", "0.5", "COST", "2", "NOW", "1751662800000")
-    model.limiters[b"k"]        # the state: a Bucket, Window, Count or Leases of state.py
-    model.written               # what the last call propagates, but for the deadlines of leases
-    model.ttls_ms[b"k"]         # how long the key lives by the server's clock, None if for ever
-
-NOW has to be given: a model has no clock.
 """
 
 import math
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from .model import LATEST_TIME, NEVER, AtLeast, ceil, floor, reported, smallest, whole
-from .model import SlidingWindow as WindowArithmetic
-from .model import TokenBucket as BucketArithmetic
-from .periods import UNITS, Period
-from .state import MAGIC, VERSION, Bucket, Window
+from .periods import Period
+from .state import Bucket, Count, Leases, Window
 
+LATEST_TIME = 2**53 - 1
 LONGEST_TTL_MS = 36_500 * 86_400_000
 SLACK_MS = 60_000
+NEVER = -1
 DEEPEST_DEBT = -(2.0**53)
 COST, FORCE, REFUND = "COST", "FORCE", "REFUND"
+# How many windows the model looks at, one by one, for a retry time after the clock went back.
+MOST_WINDOWS = 5_000
 
-
-class Count(NamedTuple):
-    """What was counted in a quota's period of `start_ms` to `end_ms`."""
-
-    start_ms: int
-    end_ms: int
-    count: float
-
-
-QUOTA_KIND = b"Q"
-QUOTA_FORMAT = "<2sBcqqd"
-QUOTA_BYTES = 28
-
-
-def count_bytes(start_ms: int, end_ms: int, count: float) -> bytes:
-    return struct.pack(QUOTA_FORMAT, MAGIC, VERSION, QUOTA_KIND, start_ms, end_ms, count)
-
-
-def read_count(data: bytes) -> Count:
-    assert len(data) == QUOTA_BYTES, data
-    magic, version, kind, *fields = struct.unpack(QUOTA_FORMAT, data)
-    assert (magic, version, kind) == (MAGIC, VERSION, QUOTA_KIND), data
-    return Count(*fields)
-
-
-#: When each lease ends, by id.
-Leases = dict[bytes, float]
 State = Bucket | Window | Count | Leases | None
 
 
-class Refused(Exception):
-    """The call is an error."""
+class AtLeast:
+    """A retry time that only has to be sufficient: equal to every number from `least` on."""
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int) and other >= self.least
+
+    def __repr__(self) -> str:
+        return f"AtLeast({self.least})"
+
+
+def floor(number: float) -> float:
+    return number if math.isinf(number) else math.floor(number)
+
+
+def ceil(number: float) -> float:
+    return number if math.isinf(number) else math.ceil(number)
+
+
+def reported(time: float) -> int:
+    """A time of a reply: whole, and saturated."""
+    return int(min(time, LATEST_TIME))
+
+
+def whole(remaining: float) -> int:
+    """`remaining` of a reply: floored and never below 0."""
+    return int(max(0, floor(remaining)))
+
+
+def smallest(is_so: Callable[[int], bool], low: int, high: int) -> int | None:
+    """The smallest of low..high for which `is_so`, which stays true once it is; None if there is none."""
+    if low > high or not is_so(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if is_so(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 @dataclass(frozen=True)
 class Request:
     """What a call asks a limiter for."""
 
-    how: str = COST
     amount: float = 1.0
+    how: str = COST
     #: REFUND AT
     at_ms: int | None = None
     #: COST ATLEAST
@@ -148,12 +152,13 @@ class TokenBucket(Rule):
     capacity: float
     refill_rate: float
 
-    @property
-    def _arithmetic(self) -> BucketArithmetic:
-        return BucketArithmetic(self.capacity, self.refill_rate)
-
     def refilled(self, state: Bucket | None, now_ms: int) -> float:
-        return self._arithmetic.refilled(state, now_ms)
+        """The tokens at `now_ms`."""
+        if state is None:
+            return self.capacity
+        # Exact up to the last NOW, 2^53, and past it too, where waits lead that no call can try.
+        elapsed = float(max(0, now_ms - state.last_ms))
+        return min(self.capacity, state.tokens + (elapsed / 1000) * self.refill_rate)
 
     def as_of(self, state: Bucket | None, now_ms: int) -> Bucket:
         return Bucket(self.refilled(state, now_ms), now_ms)
@@ -234,18 +239,30 @@ class SlidingWindow(Rule):
     limit: float
     window_s: float
 
-    @property
-    def _arithmetic(self) -> WindowArithmetic:
-        return WindowArithmetic(self.limit, self.window_s)
-
     def index(self, now_ms: int) -> int:
-        return self._arithmetic.index(now_ms)
+        return math.floor((float(now_ms) / 1000) / self.window_s)
+
+    def elapsed(self, now_ms: int) -> float:
+        return float(now_ms) / 1000 - float(self.index(now_ms)) * self.window_s
 
     def as_of(self, state: Window | None, now_ms: int) -> Window:
-        return self._arithmetic.rolled_over(state, now_ms)
+        """Rolled over, or carried over from another length."""
+        index = self.index(now_ms)
+        if state is None:
+            return Window(self.window_s, index, 0.0, 0.0)
+        if state.window_s != self.window_s:
+            carried = SlidingWindow(self.limit, state.window_s).estimate(state, now_ms)
+            # max() keeps the first of two equal numbers, so that a zero is never a negative one.
+            curr = max(0.0, carried * (self.elapsed(now_ms) / self.window_s))
+            return Window(self.window_s, index, max(0.0, carried), curr)
+        if state.stored < index:
+            return Window(self.window_s, index, state.curr if state.stored == index - 1 else 0.0, 0.0)
+        return state
 
     def estimate(self, state: Window | None, now_ms: int) -> float:
-        return self._arithmetic.estimate(state, now_ms)
+        rolled = self.as_of(state, now_ms)
+        weight = 1 - self.elapsed(now_ms) / self.window_s
+        return rolled.prev * weight + rolled.curr
 
     def allows(self, state: Window | None, request: Request, now_ms: int) -> bool:
         return request.how != COST or not self.estimate(state, now_ms) + request.amount > self.limit
@@ -286,28 +303,66 @@ class SlidingWindow(Rule):
         return whole(self.limit - self.estimate(state, now_ms))
 
     def reset_after_ms(self, state: Window | None, now_ms: int) -> int:
-        return self._arithmetic.reset_after_ms(state, now_ms)
+        rolled = self.as_of(state, now_ms)
+        if rolled.curr > 0:
+            last_counted = rolled.stored + 1
+        elif rolled.prev > 0:
+            last_counted = rolled.stored
+        else:
+            return 0
+        after = self._first_ms_after(last_counted, now_ms)
+        return LATEST_TIME if after is None else min(after - now_ms, LATEST_TIME)
 
     def reset_at(self, state: Window | None, now_ms: int) -> int:
         window_start = float(self.index(now_ms)) * self.window_s
         return reported(floor(window_start + self.window_s))
 
-    def retry_after_ms(self, state: Window | None, request: Request, now_ms: int) -> int | AtLeast:
-        # The arithmetic looks at the amount alone.
-        return self._arithmetic.retry_after_ms(state, _Take(request.least.amount), now_ms)
-
     def retry_after(self, state: Window | None, request: Request, now_ms: int) -> int:
-        elapsed = float(now_ms) / 1000 - float(self.index(now_ms)) * self.window_s
-        return reported(ceil(self.window_s - elapsed))
+        return reported(ceil(self.window_s - self.elapsed(now_ms)))
+
+    def retry_after_ms(self, state: Window | None, request: Request, now_ms: int) -> int | AtLeast:
+        """Within one window nothing but the weight changes, and it only falls: a call denied at the
+        window's last millisecond is denied in all of it, and otherwise a bisection finds the first that
+        is allowed. So the windows are looked at one after another."""
+        request = request.least
+        if 0.0 + request.amount > self.limit:
+            return NEVER
+        if state is not None and state.window_s != self.window_s:
+            # Two lengths decide, so nothing falls steadily.
+            return AtLeast(1)
+        wait = self._first_allowed(state, request, now_ms)
+        return wait if self.is_retry_exact(state, now_ms) or isinstance(wait, AtLeast) else AtLeast(wait)
+
+    def _first_allowed(self, state: Window | None, request: Request, now_ms: int) -> int | AtLeast:
+        first = now_ms + 1
+        for _ in range(MOST_WINDOWS):
+            next_window = self._first_ms_after(self.index(first), first)
+            last = now_ms + LATEST_TIME if next_window is None else next_window - 1
+            allowed_at = smallest(lambda t: self.allows(state, request, t), first, last)
+            if allowed_at is not None:
+                return min(allowed_at - now_ms, LATEST_TIME)
+            if next_window is None:
+                return LATEST_TIME
+            first = next_window
+        # The clock went back too many windows to look at each.
+        return AtLeast(min(first - now_ms, LATEST_TIME))
+
+    def is_retry_exact(self, state: Window | None, now_ms: int) -> bool:
+        """Whether the retry time of this state has to be the smallest, or one that is sufficient will do."""
+        if state is None:
+            return True
+        if state.window_s != self.window_s:
+            return False
+        # Rounding moves the edge of some windows of a few milliseconds, so that they are not alike.
+        are_alike = (self.window_s * 1000).is_integer() and self.window_s >= 0.1
+        return state.stored <= self.index(now_ms) or (are_alike and state.prev <= self.limit)
+
+    def _first_ms_after(self, index: int, from_ms: int) -> int | None:
+        """The first millisecond, `from_ms` or later, that lies in a window after number `index`."""
+        return smallest(lambda t: self.index(t) > index, from_ms, from_ms + LATEST_TIME)
 
     def ttl_ms(self, state: Window, now_ms: int) -> int:
         return int(min((ceil(2 * self.window_s)) * 1000 + SLACK_MS, LONGEST_TTL_MS))
-
-
-@dataclass(frozen=True)
-class _Take:
-    amount: float
-    is_refund: bool = False
 
 
 @dataclass(frozen=True)
@@ -415,249 +470,3 @@ KINDS: dict[str, type[Rule]] = {
     "QUOTA": Quota,
     "CONCURRENCY": Concurrency,
 }
-
-
-# The commands
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A rule of a call with what it asks for."""
-
-    rule: Rule
-    request: Request
-    is_shadow: bool = False
-
-    @property
-    def acquires(self) -> bool:
-        """Whether it has a say in whether a call is a repeat."""
-        return isinstance(self.rule, Concurrency) and not self.request.is_release and not self.is_shadow
-
-
-@dataclass(frozen=True)
-class Options:
-    """What appears once in a call."""
-
-    now_ms: int
-    in_ms: bool = False
-    max_wait_ms: int | None = None
-    lease_id: bytes | None = None
-    must_be_live: bool = False
-
-
-class Model:
-    """Limiters by key, and the commands on them."""
-
-    def __init__(self) -> None:
-        self.limiters: dict[bytes, Bucket | Window | Count | Leases] = {}
-        #: (SET, key, state, ttl in ms), (ZADD, key, end, id), (ZREM, key, id ...), (ZREMRANGEBYSCORE, key, -inf, now)
-        self.written: list[tuple] = []
-        self.ttls_ms: dict[bytes, int | None] = {}
-        #: whether the last call repeated an earlier one
-        self.is_repeat = False
-        #: the keys whose rule denied the last call, and those whose rule only tried to
-        self.denied: list[bytes] = []
-        self.shadow_denied: list[bytes] = []
-
-    def call(self, command: str, *arguments: object) -> object:
-        """The reply of `command`, which has to be well-formed and to say NOW."""
-        words = [_text(argument) for argument in arguments]
-        name, _, form = command.upper().removeprefix("RL.").partition("_")
-        self.written, self.is_repeat, self.denied, self.shadow_denied = [], False, [], []
-        if name == "RELEASE":
-            return self._release(*map(_bytes, words))
-        is_preview = form == "RO"
-        if name == "ALL":
-            count = int(words[0])
-            keys, rest = [_bytes(word) for word in words[1 : count + 1]], words[count + 1 :]
-            asked = []
-            for _ in keys:
-                rule, rest = read_rule(rest)
-                asked.append(rule)
-            options = read_options(rest)
-            return self._call_all(keys, with_options(asked, options), options, is_preview)
-        key, rest = _bytes(words[0]), words[1:]
-        asked, rest = read_rule([name, *rest], is_alone=True)
-        options = read_options(rest)
-        (asked,) = with_options([asked], options)
-        return self._call_one(key, asked, options, is_preview)
-
-    def _release(self, key: bytes, *lease_ids: bytes) -> int:
-        leases = self.limiters.get(key, {})
-        held = [lease_id for lease_id in dict.fromkeys(lease_ids) if lease_id in leases]
-        self._keep(key, {lease_id: end_ms for lease_id, end_ms in leases.items() if lease_id not in held} or None)
-        if held:
-            self.written = [("ZREM", key, *held)]
-        return len(held)
-
-    def _call_one(self, key: bytes, asked: Asked, options: Options, is_preview: bool) -> list:
-        decision = asked.rule.decide(self.limiters.get(key), asked.request, options.now_ms)
-        reply = self._preview(key, asked, decision, options) if is_preview else self._commit(key, asked, decision, options)
-        if not decision.allowed:
-            self.denied = [key]
-        return reply + [decision.granted] * (asked.request.at_least is not None)
-
-    def _call_all(self, keys: list[bytes], asked: list[Asked], options: Options, is_preview: bool) -> list:
-        pairs = list(zip(keys, asked))
-        decisions = [one.rule.decide(self.limiters.get(key), one.request, options.now_ms) for key, one in pairs]
-        if self._repeats(pairs, options):
-            return [1, *(self._repeat(key, one, options, is_preview) for key, one in pairs)]
-        triples = list(zip(keys, asked, decisions))
-        self.denied = [key for key, one, decision in triples if not decision.allowed and not one.is_shadow]
-        self.shadow_denied = [key for key, one, decision in triples if not decision.allowed and one.is_shadow]
-        replies = []
-        for key, one, decision in triples:
-            takes = not is_preview and not self.denied and (decision.allowed or not one.is_shadow)
-            replies.append((self._commit if takes else self._preview)(key, one, decision, options))
-        return [int(not self.denied), *replies]
-
-    def _repeats(self, pairs: list[tuple[bytes, Asked]], options: Options) -> bool:
-        live = [
-            options.lease_id in one.rule.live(self.limiters.get(key), options.now_ms) for key, one in pairs if one.acquires
-        ]
-        return bool(live) and all(live)
-
-    def _repeat(self, key: bytes, asked: Asked, options: Options, is_preview: bool) -> list:
-        """Nothing is taken; a lease that is live is renewed."""
-        self.is_repeat = True
-        state, now_ms = self.limiters.get(key), options.now_ms
-        if isinstance(asked.rule, Concurrency) and not asked.request.is_release and not is_preview:
-            if options.lease_id in asked.rule.live(state, now_ms):
-                return self._commit(key, asked, asked.rule.decide(state, asked.request, now_ms), options)
-        wait_ms = 0
-        if isinstance(asked.rule, TokenBucket) and asked.request.max_wait_ms is not None:
-            until_ms = asked.rule.until(state, now_ms, 0.0)
-            wait_ms = NEVER if until_ms is None else until_ms
-        unasked = Decision(True, state, asked.rule.remaining(state, now_ms), wait_ms=wait_ms)
-        return self._preview(key, asked, unasked, options)
-
-    def _commit(self, key: bytes, asked: Asked, decision: Decision, options: Options) -> list:
-        """Keeps what the call leaves behind, and the reply of it."""
-        self._keep(key, decision.state)
-        if decision.written or isinstance(decision.state, Bucket | Window):
-            # What is kept in memory alone moves the deadline there too.
-            state = decision.state
-            self.ttls_ms[key] = None if state is None else asked.rule.ttl_ms(state, options.now_ms)
-        for name, *rest in decision.written:
-            self.written.append((name, key, *rest, self.ttls_ms[key]) if name == "SET" else (name, key, *rest))
-        return _reply(asked, decision, decision.state, decision.remaining, options)
-
-    def _preview(self, key: bytes, asked: Asked, decision: Decision, options: Options) -> list:
-        """The reply of a decision that is not carried out."""
-        state = self.limiters.get(key)
-        return _reply(asked, decision, state, asked.rule.remaining(state, options.now_ms), options)
-
-    def _keep(self, key: bytes, state: State) -> None:
-        if state is None:
-            self.limiters.pop(key, None)
-            self.ttls_ms.pop(key, None)
-        else:
-            self.limiters[key] = state
-
-
-def _reply(asked: Asked, decision: Decision, shown: State, remaining: int, options: Options) -> list:
-    rule, now_ms = asked.rule, options.now_ms
-    reset = rule.reset_after_ms(shown, now_ms) if options.in_ms else rule.reset_at(shown, now_ms)
-    if decision.allowed:
-        retry = decision.wait_ms if options.in_ms else seconds_of(decision.wait_ms)
-    else:
-        retry = (rule.retry_after_ms if options.in_ms else rule.retry_after)(shown, asked.request, now_ms)
-    return [int(decision.allowed), remaining, reset, retry]
-
-
-def ms_of(seconds: str) -> int:
-    """Seconds of an argument as whole milliseconds."""
-    return math.floor(float(seconds) * 1000 + 0.5)
-
-
-def read_period(words: list[str]) -> tuple[Period, list[str]]:
-    word, rest = words[0].upper(), words[1:]
-    if word == "UNTIL":
-        return Period(until_ms=int(rest[0])), rest[1:]
-    if word in UNITS:
-        return Period(unit=word), rest
-    return Period(length_ms=ms_of(word)), rest
-
-
-def read_rule(words: list[str], is_alone: bool = False) -> tuple[Asked, list[str]]:
-    """The rule that comes first, and what follows it. In a command with one key (`is_alone`) what belongs to the
-    rule may appear among its options."""
-    name, rest = words[0].upper(), words[2:]
-    period = None
-    if name == "QUOTA":
-        period, rest = read_period(rest)
-    elif name == "CONCURRENCY":
-        rule = Concurrency(int(words[1]), ms_of(words[2]))
-        rest = rest[1:]
-    else:
-        rule = {"TOKENBUCKET": TokenBucket, "SLIDING": SlidingWindow}[name](float(words[1]), float(words[2]))
-        rest = rest[1:]
-    request, is_shadow, options = Request(), False, []
-    while rest:
-        keyword = rest[0].upper()
-        if keyword in (COST, FORCE, REFUND) and name != "CONCURRENCY":
-            request, rest = replace(request, how=keyword, amount=float(rest[1])), rest[2:]
-        elif keyword == "AT":
-            request, rest = replace(request, at_ms=int(rest[1])), rest[2:]
-        elif keyword == "ATLEAST":
-            request, rest = replace(request, at_least=int(rest[1])), rest[2:]
-        elif keyword == "ANCHOR":
-            period, rest = replace(period, anchor_ms=int(rest[1])), rest[2:]
-        elif keyword == "RELEASE":
-            request, rest = replace(request, is_release=True), rest[1:]
-        elif keyword == "SHADOW":
-            is_shadow, rest = True, rest[1:]
-        elif not is_alone:
-            break
-        else:
-            taken = 1 if keyword in ("MS", "XX") else 2
-            options, rest = options + rest[:taken], rest[taken:]
-    if name == "QUOTA":
-        rule = Quota(float(words[1]), period)
-    return Asked(rule, request, is_shadow), options + rest
-
-
-def read_options(words: list[str]) -> Options:
-    options = Options(now_ms=-1)
-    while words:
-        keyword = words[0].upper()
-        if keyword == "NOW":
-            options, words = replace(options, now_ms=int(words[1])), words[2:]
-        elif keyword == "MAXWAIT":
-            options, words = replace(options, max_wait_ms=ms_of(words[1])), words[2:]
-        elif keyword == "ID":
-            options, words = replace(options, lease_id=_bytes(words[1])), words[2:]
-        elif keyword == "XX":
-            options, words = replace(options, must_be_live=True), words[1:]
-        else:
-            assert keyword == "MS", words
-            options, words = replace(options, in_ms=True), words[1:]
-    assert options.now_ms >= 0, "a model has no clock: say NOW"
-    return options
-
-
-def with_options(asked: list[Asked], options: Options) -> list[Asked]:
-    """The rules with what the options say to each of them."""
-    has_leases = any(isinstance(one.rule, Concurrency) for one in asked)
-    if has_leases != (options.lease_id is not None) or (options.must_be_live and not has_leases):
-        raise Refused("ID and CONCURRENCY go together")
-    result = []
-    for one in asked:
-        request = one.request
-        if isinstance(one.rule, Quota) and one.rule.period.until_ms is not None:
-            if one.rule.period.until_ms <= options.now_ms:
-                raise Refused("UNTIL has passed")
-        if isinstance(one.rule, TokenBucket) and request.how == COST:
-            request = replace(request, max_wait_ms=options.max_wait_ms)
-        if isinstance(one.rule, Concurrency):
-            request = replace(request, lease_id=options.lease_id, must_be_live=options.must_be_live)
-        result.append(replace(one, request=request))
-    return result
-
-
-def _bytes(word: str) -> bytes:
-    return word.encode("utf-8", "surrogateescape")
-
-
-def _text(word: object) -> str:
-    return word.decode("utf-8", "surrogateescape") if isinstance(word, bytes) else str(word)

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 from . import periods
 from .connection import RawConnection, Word
-from .kinds import Count, Model, State, count_bytes
+from .kinds import State
+from .model import Model
 from .parity import HIGHEST, TODAY_MS, log_uniform
 from .replica import ReplicaStream
-from .state import Bucket, Window, bucket_bytes, window_bytes
+from .state import bytes_of
 
 #: Leases end as doubles do: past this the end of one is no whole number any more.
 LATEST_LEASE_MS = 2**52
@@ -241,13 +242,7 @@ def all_trace(rng: random.Random, prefix: str, length: int) -> list[Words]:
 
 def value_of(held: State) -> object:
     """A state as GET gives it, or as ZRANGE WITHSCORES does, by id."""
-    if isinstance(held, Bucket):
-        return bucket_bytes(*held)
-    if isinstance(held, Window):
-        return window_bytes(*held)
-    if isinstance(held, Count):
-        return count_bytes(held.start_ms, held.end_ms, held.count)
-    return held
+    return bytes_of(held) if isinstance(held, tuple) else held
 
 
 def look(connection: RawConnection, key: bytes, held: State) -> object:
