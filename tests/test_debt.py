@@ -46,7 +46,12 @@ WRITTEN: dict[str, tuple[bytes | None, Words, list[int], bytes]] = {
     "reserved": (bucket(0.5), (*BUCKET, "COST", "2", "MAXWAIT", "1.5"), [1, 0, 11_500, 1500], bucket(-1.5)),
     "reserved behind others": (bucket(-3.0), (*BUCKET, "MAXWAIT", "4"), [1, 0, 14_000, 4000], bucket(-4.0)),
     "nothing to wait for": (bucket(2.0), (*BUCKET, "MAXWAIT", "4"), [1, 1, 9000, 0], bucket(1.0)),
-    "the whole capacity reserved": (bucket(0.0), (*BUCKET, "COST", "10", "MAXWAIT", "10"), [1, 0, 20_000, 10_000], bucket(-10.0)),
+    "the whole capacity reserved": (
+        bucket(0.0),
+        (*BUCKET, "COST", "10", "MAXWAIT", "10"),
+        [1, 0, 20_000, 10_000],
+        bucket(-10.0),
+    ),
     "a reservation cancelled": (bucket(-1.5), (*BUCKET, "REFUND", "2"), [1, 0, 9500, 0], bucket(0.5)),
     "a part of a bucket": (bucket(2.5), (*BUCKET, "COST", "7", "ATLEAST", "1"), [1, 0, 9500, 0, 2], bucket(0.5)),
     "all of it from a bucket": (bucket(7.0), (*BUCKET, "COST", "7", "ATLEAST", "1"), [1, 0, 10_000, 0, 7], bucket(0.0)),

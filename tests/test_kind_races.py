@@ -148,7 +148,8 @@ def test_a_call_cut_at_any_moment_and_sent_again_counts_once(raw: RawConnection,
 
 
 def test_a_settling_call_sent_again_charges_once(raw: RawConnection, server: Server) -> None:
-    settle = ("RL.ALL", 2, "tokens", "leases", "TOKENBUCKET", "1e6", "0", "FORCE", "3", "CONCURRENCY", "1000000", "3600", "RELEASE")
+    charge, release = ("TOKENBUCKET", "1e6", "0", "FORCE", "3"), ("CONCURRENCY", "1000000", "3600", "RELEASE")
+    settle = ("RL.ALL", 2, "tokens", "leases", *charge, *release)
 
     def work(number: int, connection: RawConnection) -> None:
         for turn in range(CALLS):

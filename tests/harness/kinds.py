@@ -456,8 +456,9 @@ class Concurrency(Rule):
         return reported(ends_ms[len(ends_ms) - self.limit] - now_ms)
 
     def ttl_ms(self, state: Leases, now_ms: int) -> int:
-        """The least: the deadline is not moved with each call."""
-        return min(int(max(state.values())) - now_ms + SLACK_MS, LONGEST_TTL_MS)
+        """The least, after a lease was given or renewed: the deadline is not moved with each call."""
+        last_ms = int(max(state.values())) - now_ms
+        return min(min(last_ms, 2 * self.lease_ms) + SLACK_MS, LONGEST_TTL_MS)
 
 
 def _set(state: State) -> tuple[tuple, ...]:

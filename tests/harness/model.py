@@ -149,10 +149,10 @@ class Model:
     def _commit(self, key: bytes, asked: Asked, decision: Decision, options: Options) -> list:
         """Keeps what the call leaves behind, and the reply of it."""
         self._keep(key, decision.state)
-        if decision.written or isinstance(decision.state, Bucket | Window):
-            # What is kept in memory alone moves the deadline there too.
-            state = decision.state
-            self.ttls_ms[key] = None if state is None else asked.rule.ttl_ms(state, options.now_ms)
+        # What is kept in memory alone moves the deadline there too, and the end of a lease does not.
+        names = {name for name, *_ in decision.written}
+        if names & {"SET", "ZADD"} or isinstance(decision.state, Bucket | Window):
+            self.ttls_ms[key] = asked.rule.ttl_ms(decision.state, options.now_ms)
         for name, *rest in decision.written:
             self.written.append((name, key, *rest, self.ttls_ms[key]) if name == "SET" else (name, key, *rest))
         return _reply(asked, decision, decision.state, decision.remaining, options)
