@@ -412,6 +412,7 @@ def test_a_lease_of_the_longest_id_is_held_and_released(raw: RawConnection) -> N
 
 def test_scores_are_whole_milliseconds_without_an_exponent(observed: ObservedServer) -> None:
     """As people read them, and as every client parses them."""
+    observed.stream.commands()
     observed.connection.call(*acquire("a"))
     (written,) = [command for command in told(observed.stream.commands()) if command[0] == b"ZADD"]
     assert written == [b"ZADD", KEY, end(30_000), b"a"]
