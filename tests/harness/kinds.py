@@ -178,7 +178,7 @@ class TokenBucket(Rule):
         tokens = self.refilled(state, now_ms)
         if tokens >= request.amount or not request.max_wait_ms:
             return tokens >= request.amount
-        can_wait = request.amount <= self.capacity and self.refill_rate > 0
+        can_wait = request.amount <= self.capacity and self.refill_rate > 0 and tokens - request.amount >= DEEPEST_DEBT
         return can_wait and self.refilled(Bucket(tokens, now_ms), now_ms + request.max_wait_ms) >= request.amount
 
     def decide(self, state: Bucket | None, request: Request, now_ms: int) -> Decision:
@@ -382,7 +382,8 @@ class Quota(Rule):
         period, count = self.opened(state, now_ms), self.counted(state, now_ms)
         granted = 0
         if request.how == REFUND:
-            is_counted = period is not None and (request.at_ms is None or request.at_ms >= period.start_ms)
+            at_ms = now_ms if request.at_ms is None else min(request.at_ms, now_ms)
+            is_counted = period is not None and (request.at_ms is None or at_ms >= period.start_ms)
             left = period._replace(count=max(0.0, count - request.amount)) if is_counted else state
             written = _set(left) if left != state else ()
             return Decision(True, left, self.remaining(left, now_ms), written=written)
@@ -395,7 +396,9 @@ class Quota(Rule):
             return Decision(True, state, self.remaining(state, now_ms), granted)
         start_ms, end_ms = self.period.opened_at(now_ms) if period is None else (period.start_ms, period.end_ms)
         left = Count(start_ms, end_ms, count + request.amount)
-        return Decision(True, left, self.remaining(left, now_ms), granted, 0, _set(left))
+        # A count so large that the cost is lost in it stays as it is.
+        written = _set(left) if left != state else ()
+        return Decision(True, left, self.remaining(left, now_ms), granted, 0, written)
 
     def remaining(self, state: Count | None, now_ms: int) -> int:
         return whole(self.limit - self.counted(state, now_ms))
