@@ -230,7 +230,7 @@ COUNTED: list[tuple[Words, str]] = [
     (("RL.ALL", "2", "q", "c", *QUOTA, "FORCE", "1", *LEASES, "RELEASE", "ID", "x", *NOW), "all_allowed"),
     (("RL.ALL", "2", "q", "c", *QUOTA, *LEASES, "RELEASE", "ID", "x", "XX", *NOW), "all_denied"),
     (("RL.ALL", "2", "q", "c", *QUOTA, "SHADOW", *LEASES, "ID", "x", *NOW), "all_allowed"),
-    (("RL.ALL_RO", "2", "q", "c", *QUOTA, *LEASES, "ID", "x", *NOW), "all_ro_allowed"),
+    (("RL.ALL_RO", "2", "q", "c", *QUOTA, *LEASES, "ID", "x", *NOW), "all_ro_repeated"),
     (("RL.ALL", "2", "q", "c", *QUOTA, *LEASES, *NOW), "all_errors"),
     (("RL.RELEASE", "c", "x", "y"), "release_released"),
     (("RL.RELEASE", "c", "x"), "release_released"),

@@ -242,8 +242,8 @@ def malformed() -> dict[str, tuple[Words, tuple[str, ...]]]:
             f"{command}: FORCE in a preview": ((*preview, *force), ("FORCE",)),
             f"{command}: REFUND in a preview": ((*preview, *refund), ("REFUND",)),
             f"{command}: ATLEAST twice": ((*start, *cost, "ATLEAST", "1", "ATLEAST", "1"), ("ATLEAST",)),
-            f"{command}: ATLEAST with FORCE": ((*start, *force, "ATLEAST", "1"), ("ATLEAST", "COST")),
-            f"{command}: ATLEAST with REFUND": ((*start, *refund, "ATLEAST", "1"), ("ATLEAST", "COST")),
+            f"{command}: ATLEAST with FORCE": ((*start, *force, "ATLEAST", "1"), ("ATLEAST", "FORCE")),
+            f"{command}: ATLEAST with REFUND": ((*start, *refund, "ATLEAST", "1"), ("ATLEAST", "REFUND")),
             f"{command}: ATLEAST without a value": ((*start, *cost, "ATLEAST"), ("ATLEAST", "1")),
             f"{command}: SHADOW": ((*start, "SHADOW"), ()),
             f"{command}: RELEASE": ((*start, "RELEASE"), ()),
@@ -290,7 +290,7 @@ def malformed() -> dict[str, tuple[Words, tuple[str, ...]]]:
             f"{command}: no ID": ((*lease, *NOW, "MS"), ("ID",)),
             f"{command}: XX without ID": ((*lease, "XX", *NOW), ("ID",)),
             f"{command}: ID twice": ((*lease, "ID", "a", "ID", "a"), ("ID",)),
-            f"{command}: ID without a value": ((*lease, "ID"), ("ID", *ID_BOUNDS)),
+            f"{command}: ID without a value": ((*lease, "MS", "ID"), ("ID", *ID_BOUNDS)),
             f"{command}: XX twice": ((*lease, "ID", "a", "XX", "XX"), ("XX",)),
             f"{command}: NOW twice": ((*lease, "ID", "a", *NOW, *NOW), ("NOW",)),
             f"{command}: MS twice": ((*lease, "ID", "a", "MS", "MS"), ("MS",)),
@@ -300,7 +300,7 @@ def malformed() -> dict[str, tuple[Words, tuple[str, ...]]]:
             f"{command}: RELEASE": ((*lease, "RELEASE", "ID", "a"), ()),
             f"{command}: SHADOW": ((*lease, "SHADOW", "ID", "a"), ()),
             f"{command}: MAXWAIT": ((*lease, "ID", "a", *wait), ()),
-            f"{command}: an unknown keyword": ((*lease, "ID", "a", "NX"), ("ID", "XX", "NOW", "MS")),
+            f"{command}: an unknown keyword": ((*lease, "ID", "a", "NX"), ("XX", "NOW", "MS")),
         }
     for command in ("RL.ALL", "RL.ALL_RO"):
         two = (command, "2", *KEYS)

@@ -69,6 +69,13 @@ CHANGES: dict[str, Change] = {
         [[b"ZADD", KEY, end(30_000), b"a"]],
         {b"a": 30_000, b"b": 20_000},
     ),
+    "renewed for less": (
+        {b"a": end(40_000)},
+        acquire("a"),
+        [1, 1, 40_000, 0],
+        [[b"ZADD", KEY, end(40_000), b"a"]],
+        {b"a": 40_000},
+    ),
     "renewed by XX": (
         {b"a": end(10_000)},
         acquire("a", "XX"),
@@ -148,7 +155,6 @@ UNCHANGED: dict[str, tuple[dict[bytes, Word], Words, object]] = {
     "lost": ({b"a": end(10)}, acquire("b", "XX"), [0, 1, 10, -1]),
     "lost as it ended": ({b"a": end(0), b"b": end(7)}, acquire("a", "XX"), [0, 1, 7, -1]),
     "lost on a missing key": ({}, acquire("b", "XX"), [0, 2, 0, -1]),
-    "a shorter renewal": ({b"a": end(40_000)}, acquire("a"), [1, 1, 40_000, 0]),
     "previewed": ({b"a": end(10), b"b": end(-5)}, ("RL.CONCURRENCY_RO", *acquire("c")[1:]), [1, 1, 10, 0]),
     "previewed on a missing key": ({}, ("RL.CONCURRENCY_RO", *acquire("c")[1:]), [1, 2, 0, 0]),
     "a renewal previewed": ({b"a": end(10), b"b": end(5)}, ("RL.CONCURRENCY_RO", *acquire("a")[1:]), [1, 0, 10, 0]),

@@ -435,9 +435,8 @@ class Concurrency(Rule):
                 written.append(("ZREM", request.lease_id))
         elif is_live or len(live) < self.limit:
             end_ms = max(live.get(request.lease_id, 0), now_ms + self.lease_ms)
-            if live.get(request.lease_id) != end_ms:
-                live[request.lease_id] = end_ms
-                written.append(("ZADD", b"%d" % end_ms, request.lease_id))
+            live[request.lease_id] = end_ms
+            written.append(("ZADD", b"%d" % end_ms, request.lease_id))
         else:
             return self._denied(state, now_ms)
         left = live or None

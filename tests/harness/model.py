@@ -102,7 +102,7 @@ class Model:
         held = [lease_id for lease_id in dict.fromkeys(lease_ids) if lease_id in leases]
         self._keep(key, {lease_id: end_ms for lease_id, end_ms in leases.items() if lease_id not in held} or None)
         if held:
-            self.written = [("ZREM", key, *held)]
+            self.written = [("ZREM", key, *lease_ids)]
         return len(held)
 
     def _call_one(self, key: bytes, asked: Asked, options: Options, is_preview: bool) -> list:
