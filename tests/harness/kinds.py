@@ -12,7 +12,8 @@ from .periods import Period
 from .state import Bucket, Count, Leases, Window
 
 LATEST_TIME = 2**53 - 1
-LONGEST_TTL_MS = 36_500 * 86_400_000
+LONGEST_TTL_S = 36_500 * 86_400
+LONGEST_TTL_MS = LONGEST_TTL_S * 1000
 SLACK_MS = 60_000
 NEVER = -1
 DEEPEST_DEBT = -(2.0**53)
