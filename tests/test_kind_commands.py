@@ -5,7 +5,7 @@ from collections.abc import Callable
 import hiredis
 import pytest
 
-from harness.command_table import command_docs, command_info, flattened, pairs
+from harness.command_table import command_docs, flattened
 from harness.connection import RawConnection, Word
 from harness.parity import TODAY_MS
 from harness.server import Server
@@ -14,22 +14,6 @@ from test_events import keyevent, listening
 Words = tuple[Word, ...]
 
 NOW: Words = ("NOW", TODAY_MS)
-#: By command: its shortest call.
-SHORTEST: dict[str, Words] = {
-    "RL.QUOTA": ("RL.QUOTA", "k", "10", "DAY"),
-    "RL.QUOTA_RO": ("RL.QUOTA_RO", "k", "10", "60"),
-    "RL.CONCURRENCY": ("RL.CONCURRENCY", "k", "10", "60", "ID", "x"),
-    "RL.CONCURRENCY_RO": ("RL.CONCURRENCY_RO", "k", "10", "60", "ID", "x"),
-    "RL.RELEASE": ("RL.RELEASE", "k", "x"),
-}
-#: Their first arguments.
-FIRST = {
-    "RL.QUOTA": ["key", "limit", "period"],
-    "RL.QUOTA_RO": ["key", "limit", "period"],
-    "RL.CONCURRENCY": ["key", "limit", "lease", "id"],
-    "RL.CONCURRENCY_RO": ["key", "limit", "lease", "id"],
-    "RL.RELEASE": ["key", "id"],
-}
 TAKES, GIVES = {"COST"}, {"FORCE", "REFUND", "AT"}
 PERIODS = {"DAY", "WEEK", "MONTH", "YEAR", "ANCHOR", "UNTIL"}
 ALWAYS = {"NOW", "MS"}
@@ -50,66 +34,10 @@ KEYWORDS: dict[str, set[str]] = {
 }
 
 
-def is_preview(command: str) -> bool:
-    return command.endswith("_RO")
-
-
 @pytest.mark.parametrize("command", KEYWORDS)
 def test_the_documented_keywords_are_those_of_the_command(raw: RawConnection, command: str) -> None:
     arguments = flattened(command_docs(raw, command)[b"arguments"])
     assert {argument[b"token"].decode() for argument in arguments if b"token" in argument} == KEYWORDS[command]
-
-
-@pytest.mark.parametrize("command", FIRST)
-def test_the_documented_arguments_begin_with_those_that_must_be_there(raw: RawConnection, command: str) -> None:
-    arguments = [pairs(flat) for flat in command_docs(raw, command)[b"arguments"]]
-    required = [argument[b"name"].decode() for argument in arguments if b"optional" not in argument.get(b"flags", [])]
-    assert required == FIRST[command]
-    indices = {argument[b"name"]: argument[b"key_spec_index"] for argument in arguments if b"key_spec_index" in argument}
-    assert indices == {b"key": 0}
-
-
-@pytest.mark.parametrize("command", SHORTEST)
-def test_a_summary_of_its_own_tells_what_the_command_does(raw: RawConnection, command: str) -> None:
-    docs = command_docs(raw, command)
-    summary = docs[b"summary"].decode()
-    assert summary[0].isupper() and summary.endswith(".") and "\n" not in summary
-    assert is_preview(command) == (f"what {command.removesuffix('_RO')} would" in summary)
-    assert docs[b"complexity"].startswith(b"O(") and docs[b"module"] == b"rl" and docs[b"since"]
-
-
-@pytest.mark.parametrize("command", SHORTEST)
-def test_the_arity_is_that_of_the_shortest_call(raw: RawConnection, command: str) -> None:
-    shortest = SHORTEST[command]
-    assert command_info(raw, command)[1] == -len(shortest)
-    assert not isinstance(raw.call(*shortest), hiredis.ReplyError)
-    for count in range(1, len(shortest)):
-        reply = raw.call(*shortest[:count])
-        assert isinstance(reply, hiredis.ReplyError) and "wrong number of arguments" in str(reply)
-
-
-@pytest.mark.parametrize("command", SHORTEST)
-def test_the_flags_say_whether_it_reads_writes_or_frees(raw: RawConnection, command: str) -> None:
-    flags = {flag.decode() for flag in command_info(raw, command)[2]}
-    if is_preview(command):
-        assert flags == {"module", "fast", "readonly"}
-    elif command == "RL.RELEASE":
-        # It frees memory, so it works when there is none left.
-        assert flags == {"module", "fast", "write"}
-    else:
-        assert flags == {"module", "fast", "write", "denyoom"}
-
-
-@pytest.mark.parametrize("command", SHORTEST)
-def test_the_key_spec_names_the_first_argument(raw: RawConnection, command: str) -> None:
-    info = command_info(raw, command)
-    assert info[3:6] == [1, 1, 1]
-    (spec,) = (pairs(spec) for spec in info[8])
-    flags = {flag.decode() for flag in spec[b"flags"]}
-    assert (flags == {"RO", "access"}) if is_preview(command) else ("RW" in flags)
-    begin, find = pairs(spec[b"begin_search"]), pairs(spec[b"find_keys"])
-    assert (begin[b"type"], pairs(begin[b"spec"])) == (b"index", {b"index": 1})
-    assert (find[b"type"], pairs(find[b"spec"])) == (b"range", {b"lastkey": 0, b"keystep": 1, b"limit": 0})
 
 
 RULES: Words = ("QUOTA", "10", "DAY", "SHADOW", "CONCURRENCY", "5", "60", "RELEASE", "TOKENBUCKET", "1", "1")
