@@ -14,7 +14,10 @@ OWN, OTHER = b"tenant:1:key", b"tenant:2:key"
 BUCKET, WINDOW = ("TOKENBUCKET", "10", "1"), ("SLIDING", "10", "60")
 MOST_KEYS = 5
 
-WRITES = ["RL.TOKENBUCKET", "RL.SLIDING", "RL.ALL"]
+LEASES = ("CONCURRENCY", "10", "60")
+KINDS = (BUCKET, WINDOW, ("QUOTA", "10", "DAY"), LEASES)
+
+WRITES = ["RL.TOKENBUCKET", "RL.SLIDING", "RL.QUOTA", "RL.CONCURRENCY", "RL.ALL"]
 PREVIEWS = [f"{name}_RO" for name in WRITES]
 COMMANDS = WRITES + PREVIEWS
 #: Commands that a connection needs to be one.
@@ -25,10 +28,12 @@ def call_on(command: str, *keys: bytes) -> tuple[Word, ...]:
     """A call that is allowed on fresh limiters; of RL.ALL with a rule for each key."""
     family = command.removeprefix("RL.").removesuffix("_RO")
     if family == "ALL":
-        rules = [word for position in range(len(keys)) for word in (BUCKET, WINDOW)[position % 2]]
-        return (command, len(keys), *keys, *rules, "NOW", NOW_MS)
+        rules = [KINDS[position % len(KINDS)] for position in range(len(keys))]
+        lease = ("ID", "x") if LEASES in rules else ()
+        return (command, len(keys), *keys, *(word for rule in rules for word in rule), *lease, "NOW", NOW_MS)
     (key,) = keys
-    return (command, key, "10", "60", "NOW", NOW_MS)
+    lease = ("ID", "x") if family == "CONCURRENCY" else ()
+    return (command, key, "10", "60", *lease, "NOW", NOW_MS)
 
 
 @pytest.fixture
@@ -157,7 +162,8 @@ def test_a_read_only_user_runs_exactly_the_previews(
     assert raw.call(*call_on("RL.TOKENBUCKET", OWN))[0] == 1
     before = raw.call("DUMP", OWN)
     for command in PREVIEWS:
-        key = OWN if command != "RL.SLIDING_RO" else OTHER
+        # Of the kinds only the bucket's finds its own state there.
+        key = OWN if command in ("RL.TOKENBUCKET_RO", "RL.ALL_RO") else OTHER
         assert connection.call(*call_on(command, key))[0] == 1
     for command in WRITES:
         assert_no_permission(connection.call(*call_on(command, OWN)))
@@ -171,6 +177,7 @@ def test_commands_are_in_the_categories_of_what_they_do_where_the_server_has_the
 ) -> None:
     listed = {name: category(raw, name) for name in ("read", "write", "fast", "slow", "dangerous")}
     writes, previews = ({name.lower().encode() for name in names} for names in (WRITES, PREVIEWS))
+    writes |= {b"rl.release"}
     expected = {"read": previews, "write": writes, "fast": writes | previews}
     # Redis 7.0 does not let a module name any.
     assert has_categories == (not is_redis_7_0(server))
@@ -202,6 +209,16 @@ def test_a_key_pattern_holds_inside_a_script(user: Callable[..., RawConnection],
         assert isinstance(reply, hiredis.ReplyError), reply
         raw.call("DEL", OWN)
     assert raw.call("EXISTS", OTHER) == 0
+
+
+def test_a_lease_is_released_only_on_a_key_of_ones_own(user: Callable[..., RawConnection], raw: RawConnection) -> None:
+    connection = user("~tenant:1:*", "+rl.release")
+    for key in (OWN, OTHER):
+        assert raw.call(*call_on("RL.CONCURRENCY", key))[0] == 1
+    assert connection.call("RL.RELEASE", OWN, "x") == 1
+    assert_no_permission(connection.call("RL.RELEASE", OTHER, "x"))
+    assert_no_permission(user("%R~*", "+rl.release").call("RL.RELEASE", OTHER, "x"))
+    assert raw.call("ZCARD", OTHER) == 1
 
 
 def test_a_refused_call_is_in_the_acl_log_with_its_key(user: Callable[..., RawConnection], raw: RawConnection) -> None:

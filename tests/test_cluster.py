@@ -1,5 +1,6 @@
 """Three masters and three replicas: redirections, slots that move under load, a master that dies."""
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,10 +21,14 @@ CALLERS = 4
 #: Keys with one hash tag each, which lie in slots of different masters.
 TENANTS = [f"{{tenant {n}}}" for n in range(12)]
 
+LEASE_IDS = itertools.count()
 #: One call on `key`; nothing refills and nothing slides out.
 CALLS: dict[str, Callable[[str, int], tuple[Word, ...]]] = {
     "RL.TOKENBUCKET": lambda key, limit: ("RL.TOKENBUCKET", key, limit, 0, "NOW", NOW_MS),
     "RL.SLIDING": lambda key, limit: ("RL.SLIDING", key, limit, 60, "NOW", NOW_MS),
+    "RL.QUOTA": lambda key, limit: ("RL.QUOTA", key, limit, "DAY", "NOW", NOW_MS),
+    # Each call asks for a lease of its own, which none gives back.
+    "RL.CONCURRENCY": lambda key, limit: ("RL.CONCURRENCY", key, limit, 86_400, "ID", next(LEASE_IDS), "NOW", NOW_MS),
 }
 
 
@@ -43,13 +48,14 @@ def client(cluster: Cluster) -> Iterator[RedisCluster]:
         yield connected
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, "RL.QUOTA", "RL.QUOTA_RO", "RL.CONCURRENCY", "RL.CONCURRENCY_RO", "RL.RELEASE"])
 def test_a_node_that_does_not_serve_the_slot_says_moved_and_counts_nothing(
     cluster: Cluster, client: RedisCluster, command: str
 ) -> None:
     key = TENANTS[0]
     slot = cluster.slot_of(key)
     call = (command, "1", key, "SLIDING", "5", "60") if command.startswith("RL.ALL") else (command, key, "5", "60")
+    call += ("ID", "x") if "CONCURRENCY" in command else ()
     for node in cluster.masters_without(slot):
         reply = node.call(*call)
         assert isinstance(reply, hiredis.ReplyError)
@@ -148,12 +154,12 @@ def test_all_on_keys_that_a_moving_slot_has_torn_apart_says_tryagain_and_counts_
 
 KEYS_OF_THE_SLOT = [f"{{moving}}:{n}" for n in range(40)]
 MUCH = 1_000_000
-#: As CALLS, and one on two keys.
+#: As CALLS, and one on two keys, a string and a sorted set.
 CALLS_WHILE_MOVING: dict[str, Callable[[str, int], tuple[Word, ...]]] = {
     **CALLS,
     "RL.ALL": lambda key, limit: (
-        *("RL.ALL", 2, key, f"{key}!", "TOKENBUCKET", limit, 0, "SLIDING", limit, 60),
-        *("NOW", NOW_MS),
+        *("RL.ALL", 2, key, f"{key}!", "TOKENBUCKET", limit, 0, "CONCURRENCY", limit, 86_400),
+        *("ID", next(LEASE_IDS), "NOW", NOW_MS),
     ),
 }
 #: How many calls each stage of the move lets pass before it goes on.
@@ -248,14 +254,14 @@ def test_a_slot_moved_under_load_neither_loses_nor_doubles_a_count(
 LIMIT = 4_000
 #: How many allowed calls of each tenant pass before the master is killed.
 BEFORE_THE_CRASH = 500
-DOOMED = {"RL.TOKENBUCKET": "{doomed}:bucket", "RL.SLIDING": "{doomed}:window"}
+DOOMED = {command: f"{{doomed}}:{command}" for command in CALLS}
 
 
 class Caller:
     """Calls the master, one call after another, until one is denied; from its death on, the replica."""
 
-    def __init__(self, call: tuple[Word, ...]) -> None:
-        self._call = call
+    def __init__(self, command: str) -> None:
+        self._command = command
         self.allowed = 0
         #: calls that nobody answered: made or not
         self.unanswered = 0
@@ -263,7 +269,7 @@ class Caller:
     def run(self, master: Node, replica: Node) -> None:
         with master.raw_connection() as connection:
             try:
-                while self._is_allowed(connection.call(*self._call)):
+                while self._is_allowed(connection.call(*self._call())):
                     pass
                 return
             except OSError:
@@ -272,7 +278,10 @@ class Caller:
             # Until it is promoted it refuses each call, and counts none.
             reply = wait_until(lambda: self._unless_refused(connection), TIMEOUT_S, "the replica is promoted")
             while self._is_allowed(reply):
-                reply = connection.call(*self._call)
+                reply = connection.call(*self._call())
+
+    def _call(self) -> tuple[Word, ...]:
+        return CALLS[self._command](DOOMED[self._command], LIMIT)
 
     def _is_allowed(self, reply: object) -> bool:
         assert isinstance(reply, list), reply
@@ -280,7 +289,7 @@ class Caller:
         return bool(reply[0])
 
     def _unless_refused(self, connection: RawConnection) -> list[int] | None:
-        reply = connection.call(*self._call)
+        reply = connection.call(*self._call())
         if isinstance(reply, list):
             return reply
         assert error_word(reply) in ("MOVED", "CLUSTERDOWN"), reply
@@ -293,7 +302,7 @@ def test_after_a_masters_death_and_failover_no_tenant_gets_more_than_its_limit_a
     slot = cluster.slot_of(DOOMED["RL.SLIDING"])
     master = cluster.owner_of(slot)
     replica = cluster.replica_of(master)
-    tenants = {command: [Caller(CALLS[command](key, LIMIT)) for _ in range(CALLERS)] for command, key in DOOMED.items()}
+    tenants = {command: [Caller(command) for _ in range(CALLERS)] for command in DOOMED}
 
     def allowed_to_each() -> list[int]:
         return [sum(caller.allowed for caller in callers) for callers in tenants.values()]

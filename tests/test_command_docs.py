@@ -1,4 +1,4 @@
-"""COMMAND DOCS and COMMAND INFO describe each of the six commands, so that clients can check calls and show hints."""
+"""COMMAND DOCS and COMMAND INFO describe each command, so that clients can check calls and show hints."""
 
 import fcntl
 import os
@@ -17,10 +17,10 @@ import hiredis
 import pytest
 
 from harness.command_table import command_docs, command_info, pairs
-from harness.connection import RawConnection
+from harness.connection import RawConnection, Word
 from harness.server import Server, server_executable
 
-SINCE = b"0.1.0"
+FIRST_COMMANDS = {f"RL.{name}{form}" for name in ("TOKENBUCKET", "SLIDING", "ALL") for form in ("", "_RO")}
 
 #: An argument as (name, type, keyword, flags, parts).
 Argument = tuple[str, str, str | None, frozenset[str], tuple]
@@ -35,44 +35,84 @@ KEYS = argument("key", "key", flags="multiple")
 NUMKEYS = argument("numkeys", "integer")
 CAPACITY, REFILL_RATE = argument("capacity", "double"), argument("refill_rate", "double")
 LIMIT, WINDOW = argument("limit", "double"), argument("window", "double")
-OPTIONAL_COST = argument("cost", "double", "COST", "optional")
+MAX_LEASES, LEASE = argument("limit", "integer"), argument("lease", "double")
+MIN = argument("min", "integer", "ATLEAST", "optional")
 AT = argument("unix_ms", "unix-time", "AT", "optional")
-COST_OR_REFUND = argument(
-    "request",
+ANCHOR = argument("unix_ms", "unix-time", "ANCHOR", "optional")
+UNITS = tuple(argument(unit.lower(), "pure-token", unit) for unit in ("DAY", "WEEK", "MONTH", "YEAR"))
+PERIOD = argument(
+    "period",
     "oneof",
-    flags="optional",
     parts=(
-        argument("cost", "double", "COST"),
-        argument("refund", "block", "REFUND", parts=(argument("amount", "double"), AT)),
+        argument("length", "block", parts=(argument("seconds", "double"), ANCHOR)),
+        argument("calendar", "block", parts=(argument("unit", "oneof", parts=UNITS), ANCHOR)),
+        argument("unix_ms", "unix-time", "UNTIL"),
     ),
 )
+COST = argument("cost", "double", "COST")
+COST_OR_PART = argument("cost", "block", "COST", parts=(argument("cost", "double"), MIN))
+FORCE = argument("cost", "double", "FORCE")
+REFUND = argument("refund", "block", "REFUND", parts=(argument("amount", "double"), AT))
+
+
+def optional(documented: Argument) -> Argument:
+    name, kind, token, flags, parts = documented
+    return name, kind, token, flags | {"optional"}, parts
+
+
+REQUEST = argument("request", "oneof", flags="optional", parts=(COST_OR_PART, FORCE, REFUND))
+RULE_REQUEST = argument("request", "oneof", flags="optional", parts=(COST, FORCE, REFUND))
+PART = optional(COST_OR_PART)
+MAXWAIT = argument("seconds", "double", "MAXWAIT", "optional")
+ID, XX = argument("id", "string", "ID"), argument("xx", "pure-token", "XX", "optional")
+IDS = argument("id", "string", flags="multiple")
+CALL_ID = argument("lease", "block", "ID", "optional", parts=(argument("id", "string"), XX))
+SHADOW = argument("shadow", "pure-token", "SHADOW", "optional")
+RELEASE = argument("release", "pure-token", "RELEASE", "optional")
 NOW = argument("unix_ms", "unix-time", "NOW", "optional")
 MS = argument("ms", "pure-token", "MS", "optional")
-ALGORITHM = argument(
-    "algorithm",
-    "oneof",
-    parts=(
-        argument("token_bucket", "block", "TOKENBUCKET", parts=(CAPACITY, REFILL_RATE)),
-        argument("sliding", "block", "SLIDING", parts=(LIMIT, WINDOW)),
-    ),
-)
-RULES = argument("rule", "block", flags="multiple", parts=(ALGORITHM, COST_OR_REFUND))
-PREVIEW_RULES = argument("rule", "block", flags="multiple", parts=(ALGORITHM, OPTIONAL_COST))
+
+
+def rules(request: Argument, *more: Argument) -> Argument:
+    """A rule of any kind, repeated."""
+    kinds = {
+        "token_bucket": ("TOKENBUCKET", CAPACITY, REFILL_RATE, request, SHADOW),
+        "sliding": ("SLIDING", LIMIT, WINDOW, request, SHADOW),
+        "quota": ("QUOTA", LIMIT, PERIOD, request, SHADOW),
+        "concurrency": ("CONCURRENCY", MAX_LEASES, LEASE, *more, SHADOW),
+    }
+    blocks = tuple(argument(name, "block", token, parts=tuple(parts)) for name, (token, *parts) in kinds.items())
+    return argument("rule", "oneof", flags="multiple", parts=blocks)
+
 
 ARGUMENTS: dict[str, tuple[Argument, ...]] = {
-    "RL.TOKENBUCKET": (KEY, CAPACITY, REFILL_RATE, COST_OR_REFUND, NOW, MS),
-    "RL.TOKENBUCKET_RO": (KEY, CAPACITY, REFILL_RATE, OPTIONAL_COST, NOW, MS),
-    "RL.SLIDING": (KEY, LIMIT, WINDOW, COST_OR_REFUND, NOW, MS),
-    "RL.SLIDING_RO": (KEY, LIMIT, WINDOW, OPTIONAL_COST, NOW, MS),
-    "RL.ALL": (NUMKEYS, KEYS, RULES, NOW, MS),
-    "RL.ALL_RO": (NUMKEYS, KEYS, PREVIEW_RULES, NOW, MS),
+    "RL.TOKENBUCKET": (KEY, CAPACITY, REFILL_RATE, REQUEST, MAXWAIT, NOW, MS),
+    "RL.TOKENBUCKET_RO": (KEY, CAPACITY, REFILL_RATE, PART, MAXWAIT, NOW, MS),
+    "RL.SLIDING": (KEY, LIMIT, WINDOW, REQUEST, NOW, MS),
+    "RL.SLIDING_RO": (KEY, LIMIT, WINDOW, PART, NOW, MS),
+    "RL.QUOTA": (KEY, LIMIT, PERIOD, REQUEST, NOW, MS),
+    "RL.QUOTA_RO": (KEY, LIMIT, PERIOD, PART, NOW, MS),
+    "RL.CONCURRENCY": (KEY, MAX_LEASES, LEASE, ID, XX, NOW, MS),
+    "RL.CONCURRENCY_RO": (KEY, MAX_LEASES, LEASE, ID, XX, NOW, MS),
+    "RL.RELEASE": (KEY, IDS),
+    "RL.ALL": (NUMKEYS, KEYS, rules(RULE_REQUEST, RELEASE), CALL_ID, MAXWAIT, NOW, MS),
+    "RL.ALL_RO": (NUMKEYS, KEYS, rules(optional(COST)), CALL_ID, MAXWAIT, NOW, MS),
 }
 COMMANDS = list(ARGUMENTS)
-#: The command's name, its key or numkeys with a key, and one rule without its options.
-LEAST_WORDS = {command: 6 if command.startswith("RL.ALL") else 4 for command in COMMANDS}
+#: The shortest call of each command.
+SHORTEST: dict[str, tuple[Word, ...]] = {
+    **{command: (command, "k", "10", "60") for command in COMMANDS},
+    **{command: (command, "k", "10", "60", "ID", "x") for command in ("RL.CONCURRENCY", "RL.CONCURRENCY_RO")},
+    **{command: (command, 1, "k", "SLIDING", "10", "60") for command in ("RL.ALL", "RL.ALL_RO")},
+    "RL.RELEASE": ("RL.RELEASE", "k", "x"),
+}
+OF_ALL = b"O(N*log(N)) where N is the number of keys, and that of RL.CONCURRENCY for each of its rules."
+OF_LEASES = b"O(log(N)) where N is the number of leases, O(N) up to zset-max-listpack-entries."
 COMPLEXITY = {
-    command: b"O(N*log(N)) where N is the number of keys." if command.startswith("RL.ALL") else b"O(1)"
-    for command in COMMANDS
+    **dict.fromkeys(COMMANDS, b"O(1)"),
+    **dict.fromkeys(("RL.ALL", "RL.ALL_RO"), OF_ALL),
+    **dict.fromkeys(("RL.CONCURRENCY", "RL.CONCURRENCY_RO"), OF_LEASES),
+    "RL.RELEASE": b"O(M*log(N)) where M is the number of ids and N the number of leases.",
 }
 
 
@@ -113,7 +153,7 @@ def test_only_the_key_refers_to_the_key_spec(raw: RawConnection, command: str) -
 @pytest.mark.parametrize("command", COMMANDS)
 def test_summary_since_complexity_and_module_are_documented(raw: RawConnection, command: str) -> None:
     docs = command_docs(raw, command)
-    assert docs[b"since"] == SINCE
+    assert docs[b"since"] == (b"0.1.0" if command in FIRST_COMMANDS else b"0.2.0")
     assert docs[b"complexity"] == COMPLEXITY[command]
     assert docs[b"module"] == b"rl"
     summary = docs[b"summary"].decode()
@@ -133,10 +173,9 @@ def test_each_command_has_a_summary_of_its_own_and_a_previews_names_the_command_
 def test_the_arity_is_that_of_the_shortest_call_which_is_accepted_and_none_shorter(
     raw: RawConnection, command: str
 ) -> None:
-    assert command_info(raw, command)[1] == -LEAST_WORDS[command]
-    shortest = (command, 1, "k", "SLIDING", "10", "60") if is_all(command) else (command, "k", "10", "60")
-    assert len(shortest) == LEAST_WORDS[command]
-    assert isinstance(raw.call(*shortest), list)
+    shortest = SHORTEST[command]
+    assert command_info(raw, command)[1] == -len(shortest)
+    assert not isinstance(raw.call(*shortest), hiredis.ReplyError)
     for count in range(1, len(shortest)):
         reply = raw.call(*shortest[:count])
         assert isinstance(reply, hiredis.ReplyError) and "wrong number of arguments" in str(reply)
@@ -146,6 +185,9 @@ def test_the_arity_is_that_of_the_shortest_call_which_is_accepted_and_none_short
 def test_the_flags_are_those_of_a_fast_command_that_reads_or_that_writes(raw: RawConnection, command: str) -> None:
     flags = {flag.decode() for flag in command_info(raw, command)[2]}
     expected = {"module", "fast"} | ({"readonly"} if is_preview(command) else {"write", "denyoom"})
+    if command == "RL.RELEASE":
+        # It frees memory, so it has to work when there is none left.
+        expected.remove("denyoom")
     # Without it a cluster would not look at the keys of a call with a number of them.
     assert flags == expected | ({"movablekeys"} if is_all(command) else set())
 
@@ -154,6 +196,8 @@ def test_the_flags_are_those_of_a_fast_command_that_reads_or_that_writes(raw: Ra
 def test_the_key_spec_says_where_the_keys_are_and_what_is_done_to_them(raw: RawConnection, command: str) -> None:
     (spec,) = (pairs(spec) for spec in command_info(raw, command)[8])
     expected = {b"RO", b"access"} if is_preview(command) else {b"RW", b"access", b"update"}
+    if command == "RL.RELEASE":
+        expected = {b"RW", b"delete"}
     assert set(spec[b"flags"]) == expected
     begin, find = pairs(spec[b"begin_search"]), pairs(spec[b"find_keys"])
     assert (begin[b"type"], pairs(begin[b"spec"])) == (b"index", {b"index": 1})
@@ -165,28 +209,36 @@ def test_the_key_spec_says_where_the_keys_are_and_what_is_done_to_them(raw: RawC
 
 # Hints while typing
 
+REFUNDED = "REFUND amount [AT unix_ms]"
+REQUESTED = f"[COST cost [ATLEAST min]|FORCE cost|{REFUNDED}]"
+PERIODS = "seconds [ANCHOR unix_ms]|DAY|WEEK|MONTH|YEAR [ANCHOR unix_ms]|UNTIL unix_ms"
+
+
+def rules_hint(request: str, release: str = "") -> str:
+    rule = (
+        f"TOKENBUCKET capacity refill_rate {request} [SHADOW]|SLIDING limit window {request} [SHADOW]|"
+        f"QUOTA limit {PERIODS} {request} [SHADOW]|CONCURRENCY limit lease {release}[SHADOW]"
+    )
+    return f"numkeys key [key ...] {rule} [{rule} ...] [ID id [XX]] [MAXWAIT seconds] [NOW unix_ms] [MS]"
+
+
 HINTS: dict[str, str] = {
-    "RL.TOKENBUCKET ": "key capacity refill_rate [COST cost|REFUND amount [AT unix_ms]] [NOW unix_ms] [MS]",
-    "RL.TOKENBUCKET_RO ": "key capacity refill_rate [COST cost] [NOW unix_ms] [MS]",
-    "RL.SLIDING k ": "limit window [COST cost|REFUND amount [AT unix_ms]] [NOW unix_ms] [MS]",
-    "RL.SLIDING_RO k 10 ": "window [COST cost] [NOW unix_ms] [MS]",
-    "RL.ALL ": (
-        "numkeys key [key ...] "
-        "TOKENBUCKET capacity refill_rate|SLIDING limit window [COST cost|REFUND amount [AT unix_ms]] "
-        "[TOKENBUCKET capacity refill_rate|SLIDING limit window [COST cost|REFUND amount [AT unix_ms]] ...] "
-        "[NOW unix_ms] [MS]"
-    ),
-    "RL.ALL_RO ": (
-        "numkeys key [key ...] "
-        "TOKENBUCKET capacity refill_rate|SLIDING limit window [COST cost] "
-        "[TOKENBUCKET capacity refill_rate|SLIDING limit window [COST cost] ...] "
-        "[NOW unix_ms] [MS]"
-    ),
+    "RL.TOKENBUCKET ": f"key capacity refill_rate {REQUESTED} [MAXWAIT seconds] [NOW unix_ms] [MS]",
+    "RL.TOKENBUCKET_RO ": "key capacity refill_rate [COST cost [ATLEAST min]] [MAXWAIT seconds] [NOW unix_ms] [MS]",
+    "RL.SLIDING k ": f"limit window {REQUESTED} [NOW unix_ms] [MS]",
+    "RL.SLIDING_RO k 10 ": "window [COST cost [ATLEAST min]] [NOW unix_ms] [MS]",
+    "RL.QUOTA k 10 ": f"{PERIODS} {REQUESTED} [NOW unix_ms] [MS]",
+    "RL.QUOTA_RO k ": f"limit {PERIODS} [COST cost [ATLEAST min]] [NOW unix_ms] [MS]",
+    "RL.CONCURRENCY ": "key limit lease ID id [XX] [NOW unix_ms] [MS]",
+    "RL.CONCURRENCY_RO k 10 ": "lease ID id [XX] [NOW unix_ms] [MS]",
+    "RL.RELEASE ": "key id [id ...]",
+    "RL.ALL ": rules_hint(f"[COST cost|FORCE cost|{REFUNDED}]", "[RELEASE] "),
+    "RL.ALL_RO ": rules_hint("[COST cost]"),
 }
 READ_BYTES = 1 << 16
 ANSWER_TIMEOUT_S = 20
 # Wide enough for a hint on one line.
-ROWS, COLUMNS = 50, 500
+ROWS, COLUMNS = 50, 2000
 CLEAR_LINE = b"\x15"
 #: Colours and movements of a terminal.
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")

@@ -9,7 +9,8 @@ import pytest
 
 from harness import state
 from harness.connection import RawConnection, Word
-from harness.model import ALGORITHMS, Model, State
+from harness.kinds import State
+from harness.model import Model
 from harness.observed import AOF_CONFIG
 from harness.server import Server, wait_until
 
@@ -34,9 +35,7 @@ Limiter = tuple[object, object]
 
 
 def value_of(limiter: State) -> bytes | None:
-    if limiter is None:
-        return None
-    return state.bucket_bytes(*limiter) if isinstance(limiter, state.Bucket) else state.window_bytes(*limiter)
+    return None if limiter is None else state.bytes_of(limiter)
 
 
 def look(connection: RawConnection, key: Word) -> Limiter:
@@ -70,20 +69,13 @@ class Caller:
         return (command, self.name, *parameters, *option, "NOW", str(self.now_ms))
 
     def acknowledge(self, call: tuple[Word, ...], reply: object) -> None:
-        before = self.model.limiters.get(self.key)
         expected = self.model.call(*call)
         assert reply == expected, (call, reply, expected)
         self.in_flight = None
-        after = self.model.limiters.get(self.key)
-        if expected[0] == 1 and not ("REFUND" in call and self.is_no_change(before, after)):
+        # A refund that gives nothing back propagates nothing.
+        if self.model.written:
             self.allowed += 1
-            self.durable, self.deadline_ms = value_of(after), None
-
-    def is_no_change(self, before: State, after: State) -> bool:
-        """Whether a refund gave nothing back, which propagates nothing."""
-        command, parameters = self.rule
-        rule = ALGORITHMS[command.removeprefix("RL.")](*map(float, parameters))
-        return before is None or after == rule.as_of(before, self.now_ms)
+            self.durable, self.deadline_ms = value_of(self.model.limiters[self.key]), None
 
     def note_deadline(self, connection: RawConnection) -> None:
         """Reads the deadline that the last call left, if it is one that is to last."""

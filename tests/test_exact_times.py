@@ -10,17 +10,18 @@ from dataclasses import dataclass
 
 import pytest
 
-from harness import model, parity
+from harness import kinds, parity
 from harness.connection import RawConnection, Word
-from harness.model import AtLeast, Model, Request, SlidingWindow
+from harness.kinds import AtLeast, Request, SlidingWindow
+from harness.model import Model
 from harness.parity import HIGHEST, TODAY_MS, Call
 from harness.state import Bucket, Window, read_bucket, read_window
 from harness.tally import Tally
 
 TRACES = int(os.environ.get("RL_EXACT_TRACES") or 240)
 CALLS_A_TRACE = 40
-SATURATED = model.LATEST_TIME
-NEVER = model.NEVER
+SATURATED = kinds.LATEST_TIME
+NEVER = kinds.NEVER
 EARLIER_PROBES = 4
 # The model walks window by window where the clock went back: past these the probes alone decide.
 MOST_WINDOWS_OF_THE_MODEL = 40
@@ -45,8 +46,8 @@ class Waited:
         return Request(float(self.call.cost))
 
     @property
-    def rule(self) -> model.Rule:
-        return model.ALGORITHMS[self.call.algorithm](float(self.call.first), float(self.call.second))
+    def rule(self) -> kinds.Rule:
+        return kinds.KINDS[self.call.algorithm](float(self.call.first), float(self.call.second))
 
     def is_retry_exact(self) -> bool:
         """Whether the retry time has to be the smallest, or one that is sufficient will do."""
@@ -192,7 +193,7 @@ def in_step(rng: random.Random, traces: int) -> Iterator[list[tuple[str, Call]]]
 
 @pytest.fixture
 def limiters(monkeypatch: pytest.MonkeyPatch) -> Model:
-    monkeypatch.setattr(model, "MOST_WINDOWS", MOST_WINDOWS_OF_THE_MODEL)
+    monkeypatch.setattr(kinds, "MOST_WINDOWS", MOST_WINDOWS_OF_THE_MODEL)
     return Model()
 
 

@@ -29,13 +29,13 @@ def run_id(server: Server) -> str:
     return server.info("server")["run_id"]
 
 
-def assert_four(four: object) -> None:
+def assert_four(four: object, may_wait: bool = False) -> None:
     assert isinstance(four, list) and len(four) == 4 and all(isinstance(number, int) for number in four), four
     allowed, remaining, reset, retry = four
     assert allowed in (0, 1), four
     assert remaining >= 0, four
     assert -1 <= reset <= MOST and -1 <= retry <= MOST, four
-    assert not (allowed and retry), four
+    assert not (allowed and retry) or may_wait, four
 
 
 def assert_well_formed(case: Case, reply: object) -> None:
@@ -45,13 +45,23 @@ def assert_well_formed(case: Case, reply: object) -> None:
         assert "internal error" not in message, message
         assert len(message) < 500, "the message repeats what was sent"
         return
-    if not case.call[0].upper().startswith(b"RL.ALL"):
-        return assert_four(reply)
+    command, words = case.call[0].upper(), {word.upper() for word in case.call}
+    if command == b"RL.RELEASE":
+        assert reply in range(len(case.call) - 1), reply
+        return
+    may_wait = b"MAXWAIT" in words
+    if not command.startswith(b"RL.ALL"):
+        if b"ATLEAST" in words and len(reply) == 5:
+            granted = reply.pop()
+            assert granted >= 0 and bool(granted) == bool(reply[0]), granted
+        assert_four(reply, may_wait)
+        return
     assert isinstance(reply, list) and reply[0] in (0, 1), reply
     assert len(reply) == 1 + int(case.call[1]), reply
     for four in reply[1:]:
-        assert_four(four)
-    assert reply[0] == int(all(four[0] == 1 for four in reply[1:])), reply
+        assert_four(four, may_wait)
+    # A rule in the shadow denies itself alone.
+    assert reply[0] == int(all(four[0] == 1 for four in reply[1:])) or b"SHADOW" in words, reply
 
 
 def words_of(case: Case, rng: random.Random) -> list[Word]:
@@ -101,7 +111,7 @@ def test_hostile_calls_are_answered_in_form_and_an_error_or_a_preview_changes_no
             except AssertionError as error:
                 pytest.fail(f"case {number} of RL_SEED={seed}: {error}\n{str(case)[:4000]}\n-> {reply!r}")
             kinds["wrong types" if is_error and str(reply).startswith("WRONGTYPE") else "errors"] += is_error
-            if not is_error:
+            if isinstance(reply, list):
                 kinds["previews" if case.is_preview else "allowed" if reply[0] else "denied"] += 1
     assert run_id(server) == at_first
     assert raw.call("PING") in (b"PONG", "PONG")
@@ -112,22 +122,26 @@ def test_hostile_calls_are_answered_in_form_and_an_error_or_a_preview_changes_no
 
 
 FORGED = 4_000
-#: What a bucket's tokens may come down to.
-DEEPEST_DEBT = -(2.0**53)
+
+FORMATS = {
+    state.TOKEN_BUCKET_KIND: state.TOKEN_BUCKET_FORMAT,
+    state.SLIDING_KIND: state.SLIDING_FORMAT,
+    state.QUOTA_KIND: state.QUOTA_FORMAT,
+}
+LEAST_FIRST_FIELDS = {state.TOKEN_BUCKET_KIND: -(2.0**53), state.SLIDING_KIND: 0.0, state.QUOTA_KIND: -(2**63)}
 
 
 def is_a_state(value: bytes, kind: bytes) -> bool:
     """Told without the module."""
-    shape = state.TOKEN_BUCKET_FORMAT if kind == state.TOKEN_BUCKET_KIND else state.SLIDING_FORMAT
+    shape = FORMATS[kind]
     if len(value) != struct.calcsize(shape):
         return False
     magic, version, stored_kind, *fields = struct.unpack(shape, value)
-    lowest = [0.0] * len(fields)
-    if kind == state.TOKEN_BUCKET_KIND:
-        lowest[0] = DEEPEST_DEBT
+    # Only the first field may be negative: the tokens of a bucket in debt, or a period that began before 1970.
+    leasts = [LEAST_FIRST_FIELDS[kind], *[0] * (len(fields) - 1)]
     # NaN fails the comparison.
     return (magic, version, stored_kind) == (state.MAGIC, state.VERSION, kind) and all(
-        low <= field < float("inf") for low, field in zip(lowest, fields)
+        least <= field < float("inf") for least, field in zip(leasts, fields)
     )
 
 
@@ -164,11 +178,14 @@ def test_a_forged_state_is_refused_untouched_or_is_in_range_and_answered(
     calls = {
         state.TOKEN_BUCKET_KIND: ("RL.TOKENBUCKET", "a", "10", "1", "NOW", NOW_MS),
         state.SLIDING_KIND: ("RL.SLIDING", "a", "10", "60", "NOW", NOW_MS),
+        state.QUOTA_KIND: ("RL.QUOTA", "a", "10", "60", "NOW", NOW_MS),
     }
     for _ in range(FORGED):
         value = hostile.forged_state(rng)
         tried = [
-            (kind, words) for kind, call in calls.items() for words in (call, (*call, "MS"), (*call, "REFUND", "1"))
+            (kind, words)
+            for kind, call in calls.items()
+            for words in (call, (*call, "MS"), (*call, "REFUND", "1"), (*call, "FORCE", "1"))
         ]
         replies = iter(raw.call_all(command for _, words in tried for command in (("SET", "a", value), words, ("GET", "a"))))
         for (kind, words), _, reply, after in zip(tried, replies, replies, replies):
@@ -224,6 +241,8 @@ def test_a_megabyte_for_any_word_is_refused_and_not_repeated_in_the_message(raw:
             ["RL.TOKENBUCKET", "a", "10", "1", "NOW", "0"],
             ["RL.SLIDING_RO", "a", "10", "1", "NOW", "0"],
             ["RL.ALL", "1", "a", "SLIDING", "10", "1", "NOW", "0"],
+            ["RL.QUOTA", "a", "10", "60", "ANCHOR", "0", "NOW", "0"],
+            ["RL.CONCURRENCY", "a", "10", "60", "ID", "x", "NOW", "0"],
         ):
             for position in range(1, len(call)):
                 if call[position] == "a":

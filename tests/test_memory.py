@@ -7,7 +7,7 @@ import pytest
 
 from harness import state
 from harness.connection import RawConnection, Word, encode
-from harness.model import LONGEST_TTL_S
+from harness.kinds import LONGEST_TTL_S
 from harness.server import Server, wait_until
 from harness.tally import Tally
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness import parity
 from harness.connection import RawConnection
-from harness.model import SlidingWindow
+from harness.kinds import SlidingWindow
 from harness.parity import Call, Trace
 from harness.tally import Tally
 

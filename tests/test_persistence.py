@@ -6,7 +6,7 @@ import pytest
 
 from harness import state
 from harness.connection import Word
-from harness.model import KEPT, Model
+from harness.model import Model
 from harness.observed import AOF_CONFIG, ObservedServer
 from harness.replica import ReplicaStream
 from harness.server import Server
@@ -45,28 +45,26 @@ def without_select(commands: list[list[bytes]]) -> list[list[bytes]]:
 
 
 def expected_sets(calls: list[tuple[str, ...]]) -> list[tuple[bytes, bytes, int | None]]:
-    """For each call what the model leaves: key, state and ttl in seconds."""
+    """For each call what the model sets: key, state and ttl in ms."""
     model, result = Model(), []
-    for command, key, *rest in calls:
-        model.call(command, key, *rest)
-        assert model.ttl_s is not KEPT
-        left = model.limiters[key.encode()]
-        value = state.bucket_bytes(*left) if isinstance(left, state.Bucket) else state.window_bytes(*left)
-        result.append((key.encode(), value, model.ttl_s))
+    for call in calls:
+        model.call(*call)
+        ((_, key, left, ttl_ms),) = model.written
+        result.append((key, state.bytes_of(left), ttl_ms))
     return result
 
 
 def assert_sets(commands: list[list[bytes]], calls: list[tuple[str, ...]], not_before_ms: int, not_after_ms: int) -> None:
     """`commands` are exactly `SET key state [PXAT ms]` for each of `calls`."""
     assert len(commands) == len(calls), commands
-    for command, (key, value, ttl_s) in zip(commands, expected_sets(calls)):
+    for command, (key, value, ttl_ms) in zip(commands, expected_sets(calls)):
         assert command[:3] == [b"SET", key, value]
-        if ttl_s is None:
+        if ttl_ms is None:
             assert command[3:] == []
         else:
             keyword, deadline_ms = command[3:]
             assert keyword == b"PXAT"
-            assert not_before_ms <= int(deadline_ms) - ttl_s * 1000 <= not_after_ms
+            assert not_before_ms <= int(deadline_ms) - ttl_ms <= not_after_ms
 
 
 def test_an_aof_of_allowed_calls_holds_only_set_with_the_state_and_its_deadline(fresh_server: Callable[..., Server]) -> None:

@@ -23,6 +23,7 @@ KEY = "contended"
 CALLS = {
     "RL.TOKENBUCKET": lambda limit: ("RL.TOKENBUCKET", KEY, limit, 1, "NOW", NOW_MS),
     "RL.SLIDING": lambda limit: ("RL.SLIDING", KEY, limit, WINDOW_S, "NOW", NOW_MS),
+    "RL.QUOTA": lambda limit: ("RL.QUOTA", KEY, limit, "DAY", "NOW", NOW_MS),
 }
 
 
@@ -71,7 +72,11 @@ def window_by_reading_and_writing(connection: redis.Redis, between: Callable[[],
     return 1
 
 
-READ_THEN_WRITE = {"RL.TOKENBUCKET": bucket_by_reading_and_writing, "RL.SLIDING": window_by_reading_and_writing}
+READ_THEN_WRITE = {
+    "RL.TOKENBUCKET": bucket_by_reading_and_writing,
+    "RL.SLIDING": window_by_reading_and_writing,
+    "RL.QUOTA": window_by_reading_and_writing,
+}
 
 
 @pytest.mark.parametrize("command", CALLS)

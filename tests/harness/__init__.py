@@ -6,7 +6,10 @@ replica.py      the replication stream, as a replica without the module receives
 sentinel.py     a Sentinel that watches a master
 cluster.py      three masters and a replica of each
 state.py        the bytes of a limiter's key
-model.py        the design's arithmetic in plain Python, with no look at the module
+kinds.py        the arithmetic of every kind of limiter in plain Python, with no look at the module
+model.py        the commands, as a server with nothing but the model in it would answer them
+periods.py      when the period of a quota begins and ends
+traces.py       random calls of every kind, by a model and a server side by side
 scripts.py      the Lua reference scripts, called with the arguments of the commands
 parity.py       traces: made, run, compared, made smaller
 refusals.py     calls that must be refused

@@ -26,9 +26,18 @@ BAD_NUMBERS = [
     b"1e-999999999", b"0" * 5000, b"0." + b"0" * 5000 + b"1",
 ]  # fmt: skip
 TIMES = [b"0", b"1", b"1751662800000", b"1751662799999", b"1751662860000", b"9007199254740991", b"9007199254740992"]
-KEYWORDS = [b"COST", b"REFUND", b"NOW", b"MS", b"TOKENBUCKET", b"SLIDING", b"cost", b"Refund", b"nOw", b"ms", b"sliding"]
+KEYWORDS = [
+    b"COST", b"REFUND", b"NOW", b"MS", b"TOKENBUCKET", b"SLIDING", b"cost", b"Refund", b"nOw", b"ms", b"sliding",
+    b"QUOTA", b"CONCURRENCY", b"FORCE", b"MAXWAIT", b"ATLEAST", b"SHADOW", b"RELEASE", b"ID", b"XX", b"AT",
+    b"DAY", b"week", b"MONTH", b"YEAR", b"ANCHOR", b"UNTIL", b"Shadow", b"id", b"xx",
+]  # fmt: skip
 COUNTS = [b"0", b"1", b"2", b"3", b"8", b"9", b"01", b"-1", b"2.0", b"2147483647", b"4294967297", b"18446744073709551617"]
-FAMILIES = (b"TOKENBUCKET", b"SLIDING")
+FAMILIES = (b"TOKENBUCKET", b"SLIDING", b"QUOTA", b"CONCURRENCY")
+COMMANDS = [b"RL." + family + form for family in (*FAMILIES, b"ALL") for form in (b"", b"_RO")] + [b"RL.RELEASE"]
+UNITS = [b"DAY", b"WEEK", b"month", b"YEAR"]
+IDS = [b"a", b"b", b"\x00", b"XX", b"\xff\xfe", b"id" * 40]
+INTEGERS = [b"0", b"1", b"2", b"10", b"9007199254740992"]
+LENGTHS = [b"1", b"10", b"0.5", b".5", b"60", b"1e3", b"0.001", b"100", b"9007199254740.992"]
 
 
 @dataclass(frozen=True)
@@ -62,16 +71,22 @@ def _integer(rng: random.Random) -> int:
 
 def _honest_state(rng: random.Random) -> bytes:
     now_ms = NOW_MS + rng.randrange(-100_000, 100_000)
-    if rng.random() < 0.5:
-        return state.bucket_bytes(rng.uniform(0, 20), now_ms)
+    kind = rng.random()
+    if kind < 0.4:
+        return state.bucket_bytes(rng.uniform(-20, 20), now_ms)
+    if kind < 0.6:
+        return state.count_bytes(now_ms - 30_000, now_ms + 30_000, rng.uniform(0, 20))
     window_s = rng.choice([0.001, 0.5, 1.0, 10.0, 60.0])
     return state.window_bytes(window_s, int(now_ms / 1000 / window_s), rng.uniform(0, 20), rng.uniform(0, 20))
 
 
 def forged_state(rng: random.Random) -> bytes:
     """A state with one or more things wrong with it: or, by chance, none."""
-    if rng.random() < 0.5:
+    kind = rng.random()
+    if kind < 0.4:
         value = state.bucket_bytes(_number(rng), _integer(rng))
+    elif kind < 0.6:
+        value = state.count_bytes(_integer(rng), _integer(rng), _number(rng))
     else:
         value = state.window_bytes(_number(rng), _integer(rng), _number(rng), _number(rng))
     how = rng.randrange(6)
@@ -99,6 +114,13 @@ def script_hash(rng: random.Random, key: bytes) -> list[Word]:
     return ["HSET", key, *fields]
 
 
+def leases(rng: random.Random, key: bytes) -> list[Word]:
+    """A sorted set, of leases or of anything else."""
+    scores = [b"%d" % (NOW_MS + rng.randrange(-60_000, 60_000)), b"inf", b"-inf", b"-1", b"0.5", b"1e308", b"%d" % NOW_MS]
+    members = rng.sample(IDS, rng.randrange(1, 4))
+    return ["ZADD", key, *(word for member in members for word in (rng.choice(scores), member))]
+
+
 def set_up(rng: random.Random, key: bytes) -> list[list[Word]]:
     """Commands that make `key` hold something, with a ttl as often as not."""
     makers: list[Callable[[], list[list[Word]]]] = [
@@ -107,6 +129,8 @@ def set_up(rng: random.Random, key: bytes) -> list[list[Word]]:
         lambda: [["SET", key, _honest_state(rng)]],
         lambda: [["SET", key, forged_state(rng)]],
         lambda: [script_hash(rng, key)],
+        lambda: [leases(rng, key)],
+        lambda: [leases(rng, key)],
         lambda: [["SET", key, rng.choice([b"", b"7", b"RL", b"RL\x01T", rng.randbytes(20), rng.randbytes(36)])]],
         lambda: [rng.choice([["RPUSH", key, "x"], ["HSET", key, "f", "v"], ["SADD", key, "1"], ["ZADD", key, "1", "x"],
                              ["XADD", key, "1-1", "f", "v"], ["PFADD", key, "x"]])],
@@ -120,33 +144,67 @@ def set_up(rng: random.Random, key: bytes) -> list[list[Word]]:
 # Calls
 
 
-def _rule(rng: random.Random, with_refund: bool) -> list[bytes]:
-    words = [rng.choice(GOOD_NUMBERS), rng.choice(GOOD_NUMBERS)]
-    option = rng.randrange(4)
+def _rule(rng: random.Random, family: bytes, with_writes: bool) -> list[bytes]:
+    """The words of a rule behind the name of its kind."""
+    if family == b"CONCURRENCY":
+        return [rng.choice(INTEGERS), rng.choice(LENGTHS)] + [b"RELEASE"] * (with_writes and rng.random() < 0.2)
+    words = [rng.choice(GOOD_NUMBERS)]
+    if family == b"QUOTA":
+        words += _period(rng)
+    else:
+        words.append(rng.choice(GOOD_NUMBERS if family == b"TOKENBUCKET" else LENGTHS))
+    option = rng.randrange(6)
     if option == 0:
         words += [b"COST", rng.choice(GOOD_NUMBERS)]
-    elif option == 1 and with_refund:
-        words += [b"REFUND", rng.choice(GOOD_NUMBERS)]
-        words += [b"AT", rng.choice(TIMES)] if rng.random() < 0.5 else []
+    elif option == 1 and with_writes:
+        words += [b"REFUND", rng.choice(GOOD_NUMBERS)] + [b"AT", rng.choice(TIMES)] * (rng.random() < 0.3)
+    elif option == 2 and with_writes:
+        words += [b"FORCE", rng.choice(GOOD_NUMBERS)]
     return words
 
 
-def _options(rng: random.Random) -> list[bytes]:
-    options = [[b"NOW", rng.choice(TIMES)]] if rng.random() < 0.7 else []
+def _period(rng: random.Random) -> list[bytes]:
+    if rng.random() < 0.2:
+        return [b"UNTIL", rng.choice(TIMES)]
+    anchor = [b"ANCHOR", rng.choice(TIMES)] if rng.random() < 0.4 else []
+    return [rng.choice(UNITS + LENGTHS), *anchor]
+
+
+def _options(rng: random.Random, *more: list[bytes]) -> list[bytes]:
+    options = [option for option in more if option]
+    options += [[b"NOW", rng.choice(TIMES)]] if rng.random() < 0.7 else []
     options += [[b"MS"]] if rng.random() < 0.5 else []
     rng.shuffle(options)
     return [word for option in options for word in option]
 
 
+def _lease(rng: random.Random) -> list[bytes]:
+    return [b"ID", rng.choice(IDS)] + [b"XX"] * (rng.random() < 0.2)
+
+
 def well_formed(rng: random.Random) -> list[bytes]:
     """A call that may be accepted."""
-    command = rng.choice(refusals.COMMANDS).encode()
-    with_refund = not command.endswith(b"_RO")
-    if command.startswith(b"RL.ALL"):
-        keys = rng.sample(KEYS, rng.randrange(1, 5))
-        rules = [[rng.choice(FAMILIES), *_rule(rng, with_refund)] for _ in keys]
-        return [command, b"%d" % len(keys), *keys, *(word for rule in rules for word in rule), *_options(rng)]
-    return [command, rng.choice(KEYS), *_rule(rng, with_refund), *_options(rng)]
+    command = rng.choice(COMMANDS)
+    family, _, form = command.removeprefix(b"RL.").partition(b"_")
+    if family == b"RELEASE":
+        return [command, rng.choice(KEYS), *rng.choices(IDS, k=rng.randrange(1, 4))]
+    wait = [b"MAXWAIT", rng.choice(LENGTHS)] if rng.random() < 0.2 else []
+    if family == b"ALL":
+        keys, rules = rng.sample(KEYS, rng.randrange(1, 5)), []
+        families = [rng.choice(FAMILIES) for _ in keys]
+        for of_a_key in families:
+            rules += [of_a_key, *_rule(rng, of_a_key, not form)] + [b"SHADOW"] * (rng.random() < 0.1)
+        lease = _lease(rng) if b"CONCURRENCY" in families else []
+        return [command, b"%d" % len(keys), *keys, *rules, *_options(rng, lease, wait)]
+    rule = _rule(rng, family, not form)
+    if family == b"CONCURRENCY":
+        return [command, rng.choice(KEYS), *rule[:2], *_options(rng, _lease(rng))]
+    if family == b"TOKENBUCKET" and not {b"FORCE", b"REFUND"} & set(rule):
+        return [command, rng.choice(KEYS), *rule, *_options(rng, wait)]
+    if rng.random() < 0.1:
+        rule = [word for word in rule[:2] if family != b"QUOTA"] or [b"10", b"DAY"]
+        rule += [b"COST", b"10", b"ATLEAST", rng.choice([b"1", b"5", b"10"])]
+    return [command, rng.choice(KEYS), *rule, *_options(rng)]
 
 
 def any_word(rng: random.Random) -> bytes:
@@ -190,7 +248,7 @@ def hostile_call(rng: random.Random) -> list[bytes]:
     roll = rng.random()
     if roll < 0.1:
         heap = [any_word(rng) for _ in range(rng.randrange(0, 20))]
-        return [rng.choice(refusals.COMMANDS).encode(), *heap]
+        return [rng.choice(COMMANDS), *heap]
     call = well_formed(rng)
     if roll < 0.6:
         for _ in range(rng.choice([1, 1, 1, 2, 5])):

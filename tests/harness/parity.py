@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from . import scripts, state
 from .connection import RawConnection, Word
-from .model import Model, SlidingWindow
+from .kinds import SlidingWindow
+from .model import Model
 
 TODAY_MS = 1_751_662_800_000
 HIGHEST = 2**53

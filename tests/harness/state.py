@@ -1,4 +1,4 @@
-"""The bytes of a limiter's key , read and forged without the module."""
+"""What a limiter's key holds, read and forged without the module."""
 
 import struct
 from typing import NamedTuple
@@ -7,10 +7,13 @@ MAGIC = b"RL"
 VERSION = 1
 TOKEN_BUCKET_KIND = b"T"
 SLIDING_KIND = b"S"
+QUOTA_KIND = b"Q"
 TOKEN_BUCKET_FORMAT = "<2sBcdq"
 SLIDING_FORMAT = "<2sBcdqdd"
+QUOTA_FORMAT = "<2sBcqqd"
 TOKEN_BUCKET_BYTES = 20
 SLIDING_BYTES = 36
+QUOTA_BYTES = 28
 
 
 class Bucket(NamedTuple):
@@ -29,6 +32,18 @@ class Window(NamedTuple):
     curr: float
 
 
+class Count(NamedTuple):
+    """What was counted in a quota's period of `start_ms` to `end_ms`."""
+
+    start_ms: int
+    end_ms: int
+    count: float
+
+
+#: When each lease of a sorted set ends, by its id.
+Leases = dict[bytes, float]
+
+
 def bucket_bytes(tokens: float, last_ms: int) -> bytes:
     return struct.pack(TOKEN_BUCKET_FORMAT, MAGIC, VERSION, TOKEN_BUCKET_KIND, tokens, last_ms)
 
@@ -37,8 +52,15 @@ def window_bytes(window_s: float, stored: int, prev: float, curr: float) -> byte
     return struct.pack(SLIDING_FORMAT, MAGIC, VERSION, SLIDING_KIND, window_s, stored, prev, curr)
 
 
-def bytes_of(held: Bucket | Window) -> bytes:
-    return bucket_bytes(*held) if isinstance(held, Bucket) else window_bytes(*held)
+def count_bytes(start_ms: int, end_ms: int, count: float) -> bytes:
+    return struct.pack(QUOTA_FORMAT, MAGIC, VERSION, QUOTA_KIND, start_ms, end_ms, count)
+
+
+def bytes_of(held: Bucket | Window | Count) -> bytes:
+    """A state as GET gives it."""
+    if isinstance(held, Bucket):
+        return bucket_bytes(*held)
+    return window_bytes(*held) if isinstance(held, Window) else count_bytes(*held)
 
 
 def read_bucket(data: bytes) -> Bucket:
@@ -53,3 +75,10 @@ def read_window(data: bytes) -> Window:
     magic, version, kind, *fields = struct.unpack(SLIDING_FORMAT, data)
     assert (magic, version, kind) == (MAGIC, VERSION, SLIDING_KIND), data
     return Window(*fields)
+
+
+def read_count(data: bytes) -> Count:
+    assert len(data) == QUOTA_BYTES, data
+    magic, version, kind, *fields = struct.unpack(QUOTA_FORMAT, data)
+    assert (magic, version, kind) == (MAGIC, VERSION, QUOTA_KIND), data
+    return Count(*fields)

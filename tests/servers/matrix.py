@@ -34,6 +34,7 @@ REPORTS = REPOSITORY / "target" / "matrix"
 NOT_CORE = {
     "test_documents.py": "holds the pages against one server; what they show is the same on each",
     "test_examples.py": "installs and runs the programs of examples/, clients of any one server",
+    "test_model.py": "asks no server anything",
     "test_parity.py": "arithmetic, hundreds of thousands of calls: the same library on each server",
 }
 
