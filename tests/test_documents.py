@@ -157,6 +157,14 @@ def test_each_prompt_that_a_page_shows_belongs_to_an_example_that_is_run(page: P
     assert len(shown) == sum(len(block.commands) for block in split(page)[1])
 
 
+def test_the_call_that_opens_the_readme_is_one_whose_reply_it_shows() -> None:
+    drawn = split(REPOSITORY / "README.md")[1][0]
+    words = " ".join(line.partition("#")[0] for line in drawn.lines).split()
+    assert words[0] == "RL.ALL"
+    shown = [command.split() for block in examples() if block.page == drawn.page for command in block.commands]
+    assert any(command[: len(words)] == words for command in shown)
+
+
 def test_there_are_examples_for_every_command() -> None:
     shown = {command.split()[0].upper() for block in examples() for command in block.commands}
     assert {title_of(page) for page in COMMAND_PAGES.glob("*.md")} <= shown
