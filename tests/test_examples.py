@@ -97,12 +97,13 @@ def test_only_reading_then_writing_over_admits_in_the_demonstration() -> None:
     output = run(demo(*SMALL_DEMO), REPOSITORY)
     row = re.compile(r"^(\S.*?) +(\d+) +(\d+) +(-?\d+) +\d+ for 3 +(\d) +([\d.]+)$", re.MULTILINE)
     rows = {match[1]: match.groups()[1:] for match in row.finditer(output)}
-    assert list(rows) == ["read, then write", "Lua script", "RL.TOKENBUCKET"], output
+    together = "RL.ALL of rate, quota, concurrency"
+    assert list(rows) == ["read, then write", "Lua script", "RL.TOKENBUCKET", together], output
     allowed = {way: int(fields[0]) for way, fields in rows.items()}
     over_admitted = {way: int(fields[2]) for way, fields in rows.items()}
     server_us = {way: float(fields[4]) for way, fields in rows.items()}
     assert over_admitted["read, then write"] > 0
-    assert allowed["Lua script"] == allowed["RL.TOKENBUCKET"] == 60
+    assert allowed["Lua script"] == allowed["RL.TOKENBUCKET"] == allowed[together] == 60
     assert server_us["RL.TOKENBUCKET"] < server_us["Lua script"]
     assert not is_running(server_pid(output))
     assert "\r" not in output, "a progress line outside of a terminal"
@@ -480,7 +481,7 @@ def test_a_call_longer_than_its_lease_keeps_its_place(
     stream = start_model_gateway(LEASE_S="1", **SLOW).begin(LONG_ANSWER)
     first = ledger.leases()[stream.id]
     # Renewed until it has lived for more than three lengths of the first lease.
-    wait_until(lambda: ledger.leases()[stream.id] > first + 3000, what="the lease is renewed")
+    wait_until(lambda: ledger.leases().get(stream.id, 0) > first + 3000, what="the lease is renewed")
     assert stream.token() == "one "
     stream.hang_up()
 
@@ -510,8 +511,8 @@ def test_a_call_that_lost_its_lease_is_charged_once_and_frees_no_other(
 # Replies that are lost
 
 
-class LossyProxy:
-    """Stands between a gateway and Redis, and cuts the connection instead of passing on chosen replies."""
+class FaultyProxy:
+    """Stands between a gateway and Redis. It loses chosen replies, with their connections, and keeps commands waiting."""
 
     def __init__(self, port: int) -> None:
         self._to = port
@@ -520,12 +521,18 @@ class LossyProxy:
         self._lock = threading.Lock()
         self._lose: list[bytes] = []
         self.lost = 0
+        self._hold: bytes | None = None
+        self.holds, self.go_on, self.passed = threading.Event(), threading.Event(), threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lose(self, *markers: bytes) -> None:
         """Loses the reply to the next command that holds the first marker, then the next with the second, ..."""
         with self._lock:
             self._lose += markers
+
+    def hold(self, marker: bytes) -> None:
+        """Keeps commands that hold the marker: sets `holds`, waits for `go_on`, and sets `passed` after the reply."""
+        self._hold = marker
 
     def _accept(self) -> None:
         while True:
@@ -548,21 +555,28 @@ class LossyProxy:
         with near, socket.create_connection((HOST, self._to)) as far:
             try:
                 while command := near.recv(1 << 16):
+                    held = self._hold is not None and self._hold in command
+                    if held:
+                        self.holds.set()
+                        self.go_on.wait(RUN_TIMEOUT_S)
                     far.sendall(command)
                     reply = far.recv(1 << 16)
                     if self._is_lost(command):
                         return
                     near.sendall(reply)
+                    if held:
+                        self.passed.set()
             except OSError:
                 return  # the gateway has ended
 
     def close(self) -> None:
+        self.go_on.set()
         self._listener.close()
 
 
 @pytest.fixture
-def proxy(server: Server) -> Iterator[LossyProxy]:
-    running = LossyProxy(server.port)
+def proxy(server: Server) -> Iterator[FaultyProxy]:
+    running = FaultyProxy(server.port)
     yield running
     running.close()
 
@@ -570,7 +584,7 @@ def proxy(server: Server) -> Iterator[LossyProxy]:
 @pytest.mark.parametrize("max_tokens", [10, 800, None], ids=["as estimated", "less", "more"])
 @pytest.mark.parametrize("marker", [b"COST", b"RELEASE"], ids=["reserving", "settling"])
 def test_a_reply_that_is_lost_charges_a_model_call_once(
-    start_model_gateway: Callable[..., ModelGateway], proxy: LossyProxy, ledger: Ledger, marker: bytes,
+    start_model_gateway: Callable[..., ModelGateway], proxy: FaultyProxy, ledger: Ledger, marker: bytes,
     max_tokens: int | None,
 ) -> None:  # fmt: skip
     gateway = start_model_gateway(proxy.port)
@@ -582,7 +596,7 @@ def test_a_reply_that_is_lost_charges_a_model_call_once(
 
 
 def test_a_reservation_without_an_answer_is_given_back(
-    start_model_gateway: Callable[..., ModelGateway], proxy: LossyProxy, ledger: Ledger
+    start_model_gateway: Callable[..., ModelGateway], proxy: FaultyProxy, ledger: Ledger
 ) -> None:
     gateway = start_model_gateway(proxy.port, LEASE_S="10")
     proxy.lose(b"COST", b"COST")
@@ -593,7 +607,7 @@ def test_a_reservation_without_an_answer_is_given_back(
 
 
 def test_a_settlement_without_an_answer_is_sent_again_and_acts_once(
-    start_model_gateway: Callable[..., ModelGateway], proxy: LossyProxy, client: redis.Redis, ledger: Ledger
+    start_model_gateway: Callable[..., ModelGateway], proxy: FaultyProxy, client: redis.Redis, ledger: Ledger
 ) -> None:
     gateway = start_model_gateway(proxy.port, LEASE_S="10")
     with commands_of(client, b"RL.ALL") as calls:
@@ -603,6 +617,21 @@ def test_a_settlement_without_an_answer_is_sent_again_and_acts_once(
         assert gateway.close() == 0
     assert [b"RELEASE" in words for words in calls] == [False, True, True, True]
     assert (ledger.charged(), ledger.leases()) == (PROMPT_TOKENS + 500, {})
+
+
+def test_a_renewal_that_comes_after_the_settlement_takes_no_place(
+    start_model_gateway: Callable[..., ModelGateway], proxy: FaultyProxy, ledger: Ledger
+) -> None:
+    gateway = start_model_gateway(proxy.port, LEASE_S="4", **SLOW)
+    proxy.hold(b"$14\r\nRL.CONCURRENCY\r\n")
+    stream = gateway.begin(LONG_ANSWER)
+    assert proxy.holds.wait(RUN_TIMEOUT_S)
+    assert list(ledger.leases()) == [stream.id]
+    stream.hang_up()
+    wait_until(lambda: not ledger.leases(), what="the call is settled")
+    proxy.go_on.set()
+    assert proxy.passed.wait(RUN_TIMEOUT_S)
+    assert not ledger.leases()
 
 
 def test_without_redis_no_call_reaches_the_model_until_it_is_back(
@@ -679,7 +708,7 @@ def test_killed_gateways_leak_no_place_and_over_admit_nothing_under_load(
     their leases end, and are free after that. Each complete call is charged what it used, each killed one its estimate.
     """
     places, max_tokens, used, calls = 5, 530, PROMPT_TOKENS + 500, 3
-    settings = {"CALLS_AT_ONCE": str(places), "LEASE_S": "2", "SECONDS_PER_TOKEN": "0.0005"}
+    settings = {"CALLS_AT_ONCE": str(places), "LEASE_S": "4", "SECONDS_PER_TOKEN": "0.0005"}
     gateways = [start_model_gateway(**settings) for _ in range(3)]
     holders = [start_model_gateway(**{**settings, **SLOW}) for _ in range(2)]
     # Two calls that are certainly in their middle when their processes are killed under the load of the others.
@@ -725,6 +754,114 @@ def test_killed_gateways_leak_no_place_and_over_admit_nothing_under_load(
     refused = sum(client.refused for client in clients)
     tally.add("examples", complete, "calls through gateways that were killed")
     tally.add("examples", refused, "refused, none over-admitted")
+
+
+# Tokens in batches
+
+BATCH_CLIENT = EXAMPLES / "batch-client"
+BATCH = 100
+CAPACITY = 1000
+#: One token in three hours: none comes back during a test.
+SLOWLY = 0.0001
+
+
+class Worker:
+    """A real process that does jobs within a limit, with tokens taken in batches."""
+
+    def __init__(self, python: Path, server: Server) -> None:
+        self._process = subprocess.Popen(
+            [str(word) for word in (python, "worker.py", "jobs", CAPACITY, SLOWLY, BATCH)],
+            cwd=BATCH_CLIENT,
+            env={**os.environ, "REDIS_URL": url_of(server)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def do(self, jobs: int) -> int:
+        """How many of the jobs are done, and not refused."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        done = 0
+        for job in range(jobs):
+            print(job, file=self._process.stdin, flush=True)
+            answer = self._process.stdout.readline()
+            assert answer in (f"done: {job}\n", f"refused: {job}\n"), answer
+            done += answer.startswith("done")
+        return done
+
+    def end(self, how: signal.Signals | None = None) -> int:
+        """By the signal, or by the end of its input. Gives its exit code."""
+        if how is not None:
+            self._process.send_signal(how)
+            self._process.wait(RUN_TIMEOUT_S)
+        self._process.communicate(timeout=RUN_TIMEOUT_S)
+        return self._process.returncode
+
+
+@pytest.fixture
+def start_worker(python: Path, server: Server, client: redis.Redis) -> Iterator[Callable[[], Worker]]:
+    """Starts processes on the session's server, emptied."""
+    started: list[Worker] = []
+
+    def start() -> Worker:
+        started.append(Worker(python, server))
+        return started[-1]
+
+    yield start
+    for worker in started:
+        worker.end(signal.SIGKILL)
+
+
+def tokens_left(client: redis.Redis) -> int:
+    return client.execute_command("RL.TOKENBUCKET_RO", "jobs", CAPACITY, SLOWLY)[1]
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "lost"),
+    [
+        pytest.param(None, 0, 0, id="its work is done"),
+        pytest.param(signal.SIGTERM, 128 + signal.SIGTERM, 0, id="SIGTERM"),
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, 70, id="SIGKILL"),
+    ],
+)
+def test_a_process_gives_back_the_tokens_it_has_not_spent(
+    start_worker: Callable[[], Worker], client: redis.Redis, how: signal.Signals | None, code: int, lost: int
+) -> None:
+    """One that is killed cannot: the rest of its batch is missing."""
+    worker = start_worker()
+    assert worker.do(30) == 30
+    assert tokens_left(client) == CAPACITY - BATCH
+    assert worker.end(how) == code
+    assert tokens_left(client) == CAPACITY - 30 - lost
+
+
+def test_processes_spend_a_bucket_in_batches_to_the_last_token_and_no_further(
+    start_worker: Callable[[], Worker], client: redis.Redis
+) -> None:
+    client.execute_command("RL.TOKENBUCKET", "jobs", CAPACITY, SLOWLY, "COST", CAPACITY - 250)
+    first, second = start_worker(), start_worker()
+    with commands_of(client, b"RL.TOKENBUCKET") as calls:
+        # A batch for one, a batch for the other, then the half that is left: two turns at Redis are denied.
+        assert first.do(100) == 100
+        assert second.do(160) == 150
+        assert first.do(10) == 0
+        assert (first.end(), second.end()) == (0, 0)
+    assert tokens_left(client) == 0
+    assert [(words[4], words[6]) for words in calls] == [(b"COST", b"ATLEAST")] * 5
+
+
+def test_batches_cost_a_call_for_a_whole_batch_and_are_faster(python: Path, server: Server, client: redis.Redis) -> None:
+    measure = [python, "measure.py", "--seconds", "0.2", "--rounds", "1", "--batch", "50"]
+    output = run(measure, BATCH_CLIENT, REDIS_URL=url_of(server))
+    row = re.compile(r"^(one call each|batches of 50) +([\d,]+) +(\d\.\d{4})$", re.MULTILINE)
+    rows = {match[1]: (int(match[2].replace(",", "")), float(match[3])) for match in row.finditer(output)}
+    assert list(rows) == ["one call each", "batches of 50"], output
+    assert rows["one call each"][1] == 1
+    # A last batch of each of the two processes, and what it gives back, besides one call for fifty.
+    assert 1 / 50 <= rows["batches of 50"][1] < 1.5 / 50
+    assert rows["batches of 50"][0] > rows["one call each"][0]
+    assert re.search(r"^ratio: \d+\.\d$", output, re.MULTILINE)
+    assert re.search(r"^a bucket of 2501, emptied in batches by 2 processes: 2501 spent$", output, re.MULTILINE)
 
 
 # The HTTP gateway
