@@ -1,18 +1,23 @@
 """Every program in examples/ runs as its README says, against a real server."""
 
+import hashlib
 import http.client
+import json
 import os
 import pty
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,12 +97,13 @@ def test_only_reading_then_writing_over_admits_in_the_demonstration() -> None:
     output = run(demo(*SMALL_DEMO), REPOSITORY)
     row = re.compile(r"^(\S.*?) +(\d+) +(\d+) +(-?\d+) +\d+ for 3 +(\d) +([\d.]+)$", re.MULTILINE)
     rows = {match[1]: match.groups()[1:] for match in row.finditer(output)}
-    assert list(rows) == ["read, then write", "Lua script", "RL.TOKENBUCKET"], output
+    together = "RL.ALL of rate, quota, concurrency"
+    assert list(rows) == ["read, then write", "Lua script", "RL.TOKENBUCKET", together], output
     allowed = {way: int(fields[0]) for way, fields in rows.items()}
     over_admitted = {way: int(fields[2]) for way, fields in rows.items()}
     server_us = {way: float(fields[4]) for way, fields in rows.items()}
     assert over_admitted["read, then write"] > 0
-    assert allowed["Lua script"] == allowed["RL.TOKENBUCKET"] == 60
+    assert allowed["Lua script"] == allowed["RL.TOKENBUCKET"] == allowed[together] == 60
     assert server_us["RL.TOKENBUCKET"] < server_us["Lua script"]
     assert not is_running(server_pid(output))
     assert "\r" not in output, "a progress line outside of a terminal"
@@ -192,7 +198,146 @@ def test_every_client_gets_the_same_answers(
     assert re.fullmatch(WHAT_EVERY_CLIENT_SAYS, output), output
 
 
-# The token budget
+# The gateway for language models
+
+TENANT = "secret"
+MODEL_GATEWAY = EXAMPLES / "llm-token-budget"
+MONTHLY_TOKENS = 1_000_000
+#: What no test reaches by chance, so that each meets only the limit that it is about.
+GENEROUS = {
+    "REQUESTS_PER_MINUTE": "100000",
+    "TOKENS_PER_MINUTE": "1000000",
+    "TOKENS_PER_MONTH": str(MONTHLY_TOKENS),
+    "CALLS_AT_ONCE": "100",
+    "LEASE_S": "60",
+    "TIME_LIMIT_S": "10",
+    "SECONDS_PER_TOKEN": "0",
+}
+#: A model so slow that a call which has its first token is in its middle for as long as a test needs it there.
+SLOW = {"SECONDS_PER_TOKEN": "0.05"}
+LONG_ANSWER = 500
+#: Four words of three letters: 15 characters, estimated as 4 tokens, counted by the model as 4.
+PROMPT = "one two six ten"
+PROMPT_TOKENS = 4
+TOKEN_BYTES = 4
+
+
+class Stream:
+    """A call to the model whose answer has begun, or the reply that it got instead."""
+
+    def __init__(self, port: int, body: object, **headers: str) -> None:
+        self._connection = http.client.HTTPConnection(HOST, port, timeout=RUN_TIMEOUT_S)
+        self._connection.request("POST", "/", json.dumps(body), {"X-API-Key": TENANT, **headers})
+        self._response = self._connection.getresponse()
+        self.status = self._response.status
+        self.headers = {name.lower(): value for name, value in self._response.getheaders()}
+        self.id = self.headers.get("x-request-id", "")
+
+    def token(self) -> str:
+        """The next token of an answer to PROMPT; empty at the end. Raises IncompleteRead if the answer breaks off."""
+        return self._response.read(TOKEN_BYTES).decode()
+
+    def rest(self) -> str:
+        """Everything else. Raises IncompleteRead if the answer breaks off."""
+        return self._response.read().decode()
+
+    def hang_up(self) -> None:
+        self._response.close()
+        self._connection.close()
+
+
+class ModelGateway:
+    """A real process of the gateway."""
+
+    def __init__(self, python: Path, redis_port: int, **environment: str) -> None:
+        self._process = subprocess.Popen(
+            [python, "gateway.py"],
+            cwd=MODEL_GATEWAY,
+            env={
+                **os.environ, **GENEROUS, "PORT": "0", "REDIS_URL": f"redis://{HOST}:{redis_port}", "API_KEYS": TENANT,
+                **environment,
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        match = re.fullmatch(r"listening on http://.*:(\d+)\n", line)
+        assert match, line
+        self.port = int(match[1])
+
+    def begin(self, max_tokens: int | None, prompt: str = PROMPT, **headers: str) -> Stream:
+        return Stream(self.port, {"prompt": prompt, "max_tokens": max_tokens}, **headers)
+
+    def ask(self, max_tokens: int | None, prompt: str = PROMPT) -> int:
+        """The status of a call that is read to its end."""
+        stream = self.begin(max_tokens, prompt)
+        stream.rest()
+        return stream.status
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def kill9(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> int:
+        """Ends it in the orderly way, and gives its exit code."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.terminate()
+        code = self._process.wait(RUN_TIMEOUT_S)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return code
+
+
+@pytest.fixture
+def start_model_gateway(python: Path, server: Server, client: redis.Redis) -> Iterator[Callable[..., ModelGateway]]:
+    """Starts the gateway, by default on the session's server, emptied."""
+    started: list[ModelGateway] = []
+
+    def start(redis_port: int = server.port, **environment: str) -> ModelGateway:
+        started.append(ModelGateway(python, redis_port, **environment))
+        return started[-1]
+
+    yield start
+    for gateway in started:
+        gateway.close()
+
+
+class Ledger:
+    """What the limiters of the one tenant hold."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+        tag = hashlib.sha256(TENANT.encode()).hexdigest()[:32]
+        self._key = f"{{{tag}}}:%s"
+
+    def charged(self) -> int:
+        """Tokens counted for this month."""
+        reply = self._client.execute_command("RL.QUOTA_RO", self._key % "month", MONTHLY_TOKENS, "MONTH")
+        return MONTHLY_TOKENS - reply[1]
+
+    def requests(self) -> int:
+        limit = int(GENEROUS["REQUESTS_PER_MINUTE"])
+        return limit - self._client.execute_command("RL.SLIDING_RO", self._key % "rpm", limit, 60)[1]
+
+    def leases(self) -> dict[str, int]:
+        """The leases that live, and until when."""
+        seconds, microseconds = self._client.time()
+        now_ms = seconds * 1000 + microseconds // 1000
+        return {
+            name.decode(): int(until_ms)
+            for name, until_ms in self._client.zrange(self._key % "run", 0, -1, withscores=True)
+            if until_ms > now_ms
+        }
+
+
+@pytest.fixture
+def ledger(client: redis.Redis) -> Ledger:
+    return Ledger(client)
 
 
 @contextmanager
@@ -212,24 +357,511 @@ def commands_of(client: redis.Redis, name: bytes) -> Iterator[list[list[bytes]]]
             client.config_set(setting, value)
 
 
-def test_the_token_budget_charges_what_was_used_by_failed_calls_too(
-    python: Path, server: Server, client: redis.Redis
-) -> None:
+def after(words: Sequence[bytes], word: bytes) -> list[int]:
+    """The number behind each place where the word stands."""
+    return [int(words[index + 1]) for index, each in enumerate(words) if each == word]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "max_tokens", "estimate", "used"),
+    [
+        pytest.param(PROMPT, 10, PROMPT_TOKENS + 10, PROMPT_TOKENS + 10, id="as estimated"),
+        pytest.param(PROMPT, 800, PROMPT_TOKENS + 800, PROMPT_TOKENS + 500, id="less: given back"),
+        pytest.param(PROMPT, None, PROMPT_TOKENS + 100, PROMPT_TOKENS + 500, id="more: forced"),
+        pytest.param("one break six ten", 10, 5 + 10, PROMPT_TOKENS + 2, id="the model breaks off"),
+    ],
+)
+def test_each_model_call_is_charged_what_it_used(
+    start_model_gateway: Callable[..., ModelGateway], client: redis.Redis, ledger: Ledger,
+    prompt: str, max_tokens: int | None, estimate: int, used: int,
+) -> None:  # fmt: skip
+    gateway = start_model_gateway()
     begin_ms = time.time_ns() // 1_000_000
-    with commands_of(client, b"RL.TOKENBUCKET") as calls:
-        output = run([python, "budget.py"], EXAMPLES / "llm-token-budget", REDIS_URL=url_of(server))
+    with commands_of(client, b"RL.ALL") as calls:
+        stream = gateway.begin(max_tokens, prompt)
+        try:
+            stream.rest()
+            assert "break" not in prompt
+        except http.client.IncompleteRead:
+            assert "break" in prompt
+        wait_until(lambda: not ledger.leases(), what="the call is settled")
     end_ms = time.time_ns() // 1_000_000
-    refunds = [words[words.index(b"REFUND") :] for words in calls if b"REFUND" in words]
-    # Of 405: ten used; seven, then a failure; none, then a failure. The other call uses all of its 400.
-    assert [int(amount) for _, amount, *_ in refunds] == [395, 398, 405]
-    # Each with the time of its own reservation.
-    times = [int(at_ms) for _, _, at, at_ms in refunds if at == b"AT"]
-    assert len(times) == 3 and times == sorted(times) and begin_ms <= times[0] and times[-1] <= end_ms
-    assert re.search(r"^at first: 600 tokens$", output, re.MULTILINE)
-    assert re.search(r"^answer: Everything flows and nothing stays$", output, re.MULTILINE)
-    assert re.findall(r"^failed: the connection broke after (\d) tokens$", output, re.MULTILINE) == ["2", "0"]
-    assert re.search(r"^while another call holds 400: 405 tokens asked for, .* in \d+\.\d s$", output, re.MULTILINE)
-    assert re.search(r"^too much at once: 1005 tokens asked for, .* never$", output, re.MULTILINE)
+    assert stream.status == 200
+    assert ledger.charged() == used
+    assert ledger.requests() == 1
+    reserve, settle = calls
+    # The bucket and the month, by the same amount.
+    assert after(reserve, b"COST") == [estimate] * 2
+    assert after(settle, b"FORCE") == ([used - estimate] * 2 if used >= estimate else [])
+    assert after(settle, b"REFUND") == ([estimate - used] * 2 if used < estimate else [])
+    assert all(begin_ms <= at_ms <= end_ms for at_ms in after(settle, b"AT"))
+    assert len(after(settle, b"AT")) == len(after(settle, b"REFUND"))
+
+
+def test_a_call_that_did_not_reach_the_model_gets_everything_back(
+    start_model_gateway: Callable[..., ModelGateway], ledger: Ledger
+) -> None:
+    assert start_model_gateway().ask(10, "unavailable") == 502
+    assert (ledger.charged(), ledger.requests(), ledger.leases()) == (0, 0, {})
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "status", "says"),
+    [
+        ("REQUESTS_PER_MINUTE", 1, 429, "requests per minute"),
+        ("TOKENS_PER_MINUTE", 520, 429, "tokens per minute"),
+        ("TOKENS_PER_MONTH", 520, 429, "tokens per month"),
+        ("CALLS_AT_ONCE", 1, 429, "calls at once"),
+        ("TOKENS_PER_MINUTE", 10, 403, "tokens per minute"),
+        ("TOKENS_PER_MONTH", 10, 403, "tokens per month"),
+    ],
+)
+def test_each_limit_of_the_model_gateway_denies_by_its_name(
+    start_model_gateway: Callable[..., ModelGateway], ledger: Ledger, limit: str, value: int, status: int, says: str
+) -> None:
+    gateway = start_model_gateway(**SLOW, **{limit: str(value)})
+    first = gateway.begin(LONG_ANSWER)
+    if status == 403:
+        denied = first
+    else:
+        assert first.status == 200
+        denied = gateway.begin(LONG_ANSWER)
+    assert (denied.status, denied.rest()) == (status, f"denied by the limit on {says}\n")
+    assert ("retry-after" in denied.headers) == (status == 429)
+    if says == "calls at once":
+        # The lease has a minute left. Calls end earlier.
+        assert denied.headers["retry-after"] == "1"
+    # It took nothing.
+    assert len(ledger.leases()) == (1 if status == 429 else 0)
+    first.hang_up()
+
+
+def test_a_client_that_hangs_up_pays_for_what_it_got_and_frees_its_place(
+    start_model_gateway: Callable[..., ModelGateway], ledger: Ledger
+) -> None:
+    gateway = start_model_gateway(**SLOW)
+    stream = gateway.begin(LONG_ANSWER)
+    assert stream.token() == "one "
+    assert ledger.charged() == PROMPT_TOKENS + LONG_ANSWER
+    assert list(ledger.leases()) == [stream.id]
+    stream.hang_up()
+    wait_until(lambda: not ledger.leases(), what="the place is free")
+    assert PROMPT_TOKENS + 1 <= ledger.charged() < PROMPT_TOKENS + LONG_ANSWER
+
+
+def test_a_gateway_that_is_told_to_end_settles_the_calls_that_run(
+    start_model_gateway: Callable[..., ModelGateway], ledger: Ledger
+) -> None:
+    gateway = start_model_gateway(SECONDS_PER_TOKEN="0.01")
+    stream = gateway.begin(100)
+    stream.token()
+    gateway.signal(signal.SIGTERM)
+    assert len(stream.rest().split()) == 99
+    assert gateway.close() == 0
+    assert (ledger.charged(), ledger.leases()) == (PROMPT_TOKENS + 100, {})
+
+
+def test_a_client_cannot_choose_the_id_of_its_call(
+    start_model_gateway: Callable[..., ModelGateway], ledger: Ledger
+) -> None:
+    gateway = start_model_gateway(**SLOW)
+    named = {"X-Request-Id": "mine", "Idempotency-Key": "mine"}
+    streams = [gateway.begin(LONG_ANSWER, **named) for _ in range(2)]
+    assert set(ledger.leases()) == {stream.id for stream in streams}
+    assert "mine" not in ledger.leases()
+    assert (len(ledger.leases()), ledger.requests()) == (2, 2)
+    assert ledger.charged() == 2 * (PROMPT_TOKENS + LONG_ANSWER)
+    for stream in streams:
+        stream.hang_up()
+
+
+def test_a_call_longer_than_its_lease_keeps_its_place(
+    start_model_gateway: Callable[..., ModelGateway], ledger: Ledger
+) -> None:
+    stream = start_model_gateway(LEASE_S="1", **SLOW).begin(LONG_ANSWER)
+    first = ledger.leases()[stream.id]
+    # Renewed until it has lived for more than three lengths of the first lease.
+    wait_until(lambda: ledger.leases().get(stream.id, 0) > first + 3000, what="the lease is renewed")
+    assert stream.token() == "one "
+    stream.hang_up()
+
+
+def test_a_call_that_lost_its_lease_is_charged_once_and_frees_no_other(
+    start_model_gateway: Callable[..., ModelGateway], ledger: Ledger
+) -> None:
+    frozen = start_model_gateway(LEASE_S="1", CALLS_AT_ONCE="1", SECONDS_PER_TOKEN="0.01")
+    other = start_model_gateway(CALLS_AT_ONCE="1", **SLOW)
+    lost = frozen.begin(100)
+    lost.token()
+    frozen.signal(signal.SIGSTOP)
+    assert list(ledger.leases()) == [lost.id]
+    assert other.ask(10) == 429
+    wait_until(lambda: not ledger.leases(), what="the lease of the frozen process is over")
+    running = other.begin(LONG_ANSWER)
+    assert running.status == 200
+    reserved = PROMPT_TOKENS + LONG_ANSWER
+
+    frozen.signal(signal.SIGCONT)
+    assert len(lost.rest().split()) == 99
+    assert ledger.charged() == PROMPT_TOKENS + 100 + reserved
+    assert list(ledger.leases()) == [running.id]
+    running.hang_up()
+
+
+# Replies that are lost
+
+
+class FaultyProxy:
+    """Stands between a gateway and Redis. It loses chosen replies, with their connections, and keeps commands waiting."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._listener = socket.create_server((HOST, 0))
+        self.port = self._listener.getsockname()[1]
+        self._lock = threading.Lock()
+        self._lose: list[bytes] = []
+        self.lost = 0
+        self._hold: bytes | None = None
+        self.holds, self.go_on, self.passed = threading.Event(), threading.Event(), threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def lose(self, *markers: bytes) -> None:
+        """Loses the reply to the next command that holds the first marker, then the next with the second, ..."""
+        with self._lock:
+            self._lose += markers
+
+    def hold(self, marker: bytes) -> None:
+        """Keeps commands that hold the marker: sets `holds`, waits for `go_on`, and sets `passed` after the reply."""
+        self._hold = marker
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+
+    def _is_lost(self, command: bytes) -> bool:
+        with self._lock:
+            if self._lose and self._lose[0] in command:
+                del self._lose[0]
+                self.lost += 1
+                return True
+            return False
+
+    def _serve(self, near: socket.socket) -> None:
+        # redis-py sends each command in one piece and waits for its reply.
+        with near, socket.create_connection((HOST, self._to)) as far:
+            try:
+                while command := near.recv(1 << 16):
+                    held = self._hold is not None and self._hold in command
+                    if held:
+                        self.holds.set()
+                        self.go_on.wait(RUN_TIMEOUT_S)
+                    far.sendall(command)
+                    reply = far.recv(1 << 16)
+                    if self._is_lost(command):
+                        return
+                    near.sendall(reply)
+                    if held:
+                        self.passed.set()
+            except OSError:
+                return  # the gateway has ended
+
+    def close(self) -> None:
+        self.go_on.set()
+        self._listener.close()
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[FaultyProxy]:
+    running = FaultyProxy(server.port)
+    yield running
+    running.close()
+
+
+@pytest.mark.parametrize("max_tokens", [10, 800, None], ids=["as estimated", "less", "more"])
+@pytest.mark.parametrize("marker", [b"COST", b"RELEASE"], ids=["reserving", "settling"])
+def test_a_reply_that_is_lost_charges_a_model_call_once(
+    start_model_gateway: Callable[..., ModelGateway], proxy: FaultyProxy, ledger: Ledger, marker: bytes,
+    max_tokens: int | None,
+) -> None:  # fmt: skip
+    gateway = start_model_gateway(proxy.port)
+    proxy.lose(marker)
+    assert gateway.ask(max_tokens) == 200
+    assert proxy.lost == 1
+    assert ledger.charged() == PROMPT_TOKENS + (10 if max_tokens == 10 else 500)
+    assert (ledger.requests(), ledger.leases()) == (1, {})
+
+
+def test_a_reservation_without_an_answer_is_given_back(
+    start_model_gateway: Callable[..., ModelGateway], proxy: FaultyProxy, ledger: Ledger
+) -> None:
+    gateway = start_model_gateway(proxy.port, LEASE_S="10")
+    proxy.lose(b"COST", b"COST")
+    refused = gateway.begin(10)
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert proxy.lost == 2
+    wait_until(lambda: (ledger.charged(), ledger.requests(), ledger.leases()) == (0, 0, {}), what="it is given back")
+
+
+def test_a_settlement_without_an_answer_is_sent_again_and_acts_once(
+    start_model_gateway: Callable[..., ModelGateway], proxy: FaultyProxy, client: redis.Redis, ledger: Ledger
+) -> None:
+    gateway = start_model_gateway(proxy.port, LEASE_S="10")
+    with commands_of(client, b"RL.ALL") as calls:
+        proxy.lose(b"RELEASE", b"RELEASE")
+        assert gateway.ask(None) == 200
+        # The worker's attempt is the last word on it.
+        assert gateway.close() == 0
+    assert [b"RELEASE" in words for words in calls] == [False, True, True, True]
+    assert (ledger.charged(), ledger.leases()) == (PROMPT_TOKENS + 500, {})
+
+
+def test_a_renewal_that_comes_after_the_settlement_takes_no_place(
+    start_model_gateway: Callable[..., ModelGateway], proxy: FaultyProxy, ledger: Ledger
+) -> None:
+    gateway = start_model_gateway(proxy.port, LEASE_S="4", **SLOW)
+    proxy.hold(b"$14\r\nRL.CONCURRENCY\r\n")
+    stream = gateway.begin(LONG_ANSWER)
+    assert proxy.holds.wait(RUN_TIMEOUT_S)
+    assert list(ledger.leases()) == [stream.id]
+    stream.hang_up()
+    wait_until(lambda: not ledger.leases(), what="the call is settled")
+    proxy.go_on.set()
+    assert proxy.passed.wait(RUN_TIMEOUT_S)
+    assert not ledger.leases()
+
+
+def test_without_redis_no_call_reaches_the_model_until_it_is_back(
+    fresh_server: Callable[..., Server], start_model_gateway: Callable[..., ModelGateway]
+) -> None:
+    server = fresh_server()
+    gateway = start_model_gateway(server.port)
+    assert gateway.ask(10) == 200
+    server.kill9()
+    # A prompt that the model answers with 502 if it is asked.
+    refused = gateway.begin(10, "unavailable")
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    server.start()
+    assert gateway.ask(10) == 200
+
+
+# Processes that are killed in mid-call
+
+
+def most_at_once(intervals: Sequence[tuple[float, float]]) -> int:
+    """How many of the intervals hold at most at one time."""
+    changes = sorted([(begin, 1) for begin, _ in intervals] + [(end, -1) for _, end in intervals])
+    return max(accumulate(change for _, change in changes))
+
+
+class Client:
+    """Asks again and again, and notes what it saw."""
+
+    def __init__(self, gateways: Sequence[ModelGateway], calls: int, number: int) -> None:
+        self._gateways = list(gateways)
+        self._calls = calls
+        self._number = number
+        self.complete = 0
+        self.refused = 0
+        self.broken_in_answer = 0
+        self.broken_before = 0
+        #: From the first token to the last: the lease lives for longer than that, on both sides.
+        self.intervals: list[tuple[float, float]] = []
+
+    def run(self, max_tokens: int, one_is_complete: threading.Event) -> None:
+        while self.complete < self._calls:
+            gateway = self._gateways[self._number % len(self._gateways)]
+            try:
+                stream = gateway.begin(max_tokens)
+            except (OSError, http.client.HTTPException):
+                # Killed. The others go on.
+                self.broken_before += 1
+                self._gateways.remove(gateway)
+                continue
+            if stream.status == 429:
+                self.refused += 1
+                stream.hang_up()
+                continue
+            assert stream.status == 200
+            begin = end = time.monotonic()
+            try:
+                while stream.token():
+                    end = time.monotonic()
+                self.complete += 1
+                self.intervals.append((begin, end))
+                one_is_complete.set()
+            except (OSError, http.client.HTTPException):
+                self.intervals.append((begin, end))
+                self.broken_in_answer += 1
+                self._gateways.remove(gateway)
+
+
+def test_killed_gateways_leak_no_place_and_over_admit_nothing_under_load(
+    start_model_gateway: Callable[..., ModelGateway], ledger: Ledger, tally: Tally
+) -> None:
+    """Twelve clients compete for five places through three processes, two of which are killed in mid-call.
+
+    Seen from outside there are never more than five calls at once. The places of the killed processes stay taken until
+    their leases end, and are free after that. Each complete call is charged what it used, each killed one its estimate.
+    """
+    places, max_tokens, used, calls = 5, 530, PROMPT_TOKENS + 500, 3
+    settings = {"CALLS_AT_ONCE": str(places), "LEASE_S": "4", "SECONDS_PER_TOKEN": "0.0005"}
+    gateways = [start_model_gateway(**settings) for _ in range(3)]
+    holders = [start_model_gateway(**{**settings, **SLOW}) for _ in range(2)]
+    # Two calls that are certainly in their middle when their processes are killed under the load of the others.
+    held = [holder.begin(LONG_ANSWER) for holder in holders]
+    assert all(stream.token() == "one " for stream in held)
+
+    clients = [Client(gateways, calls, number) for number in range(12)]
+    one_is_complete = threading.Event()
+    with ThreadPoolExecutor(len(clients)) as pool:
+        running = [pool.submit(client.run, max_tokens, one_is_complete) for client in clients]
+        assert one_is_complete.wait(RUN_TIMEOUT_S)
+        for victim in (*holders, gateways[0]):
+            victim.kill9()
+        # Nobody released them: they are taken until their leases end.
+        assert {stream.id for stream in held} <= set(ledger.leases())
+        for future in running:
+            future.result()
+
+    assert [client.complete for client in clients] == [calls] * len(clients)
+    assert most_at_once([interval for client in clients for interval in client.intervals]) <= places
+    wait_until(lambda: not ledger.leases(), what="the leases of the killed are over")
+
+    complete = calls * len(clients)
+    held_estimate, estimate = PROMPT_TOKENS + LONG_ANSWER, PROMPT_TOKENS + max_tokens
+    in_answer = sum(client.broken_in_answer for client in clients)
+    before = sum(client.broken_before for client in clients)
+    lost = ledger.charged() - complete * used - len(held) * held_estimate
+    # Those whose client saw no end may have been settled all the same, or may not have been reserved yet.
+    possible = {
+        reserved * estimate + settled * used
+        for reserved in range(in_answer + before + 1)
+        for settled in range(in_answer + before + 1)
+        if in_answer <= reserved + settled <= in_answer + before
+    }
+    assert lost in possible
+
+    # All places can be had again, and no more than there are.
+    last = start_model_gateway(CALLS_AT_ONCE=str(places), **SLOW)
+    streams = [last.begin(LONG_ANSWER) for _ in range(places + 1)]
+    assert [stream.status for stream in streams] == [200] * places + [429]
+    for stream in streams:
+        stream.hang_up()
+    refused = sum(client.refused for client in clients)
+    tally.add("examples", complete, "calls through gateways that were killed")
+    tally.add("examples", refused, "refused, none over-admitted")
+
+
+# Tokens in batches
+
+BATCH_CLIENT = EXAMPLES / "batch-client"
+BATCH = 100
+CAPACITY = 1000
+#: One token in three hours: none comes back during a test.
+SLOWLY = 0.0001
+
+
+class Worker:
+    """A real process that does jobs within a limit, with tokens taken in batches."""
+
+    def __init__(self, python: Path, server: Server) -> None:
+        self._process = subprocess.Popen(
+            [str(word) for word in (python, "worker.py", "jobs", CAPACITY, SLOWLY, BATCH)],
+            cwd=BATCH_CLIENT,
+            env={**os.environ, "REDIS_URL": url_of(server)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def do(self, jobs: int) -> int:
+        """How many of the jobs are done, and not refused."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        done = 0
+        for job in range(jobs):
+            print(job, file=self._process.stdin, flush=True)
+            answer = self._process.stdout.readline()
+            assert answer in (f"done: {job}\n", f"refused: {job}\n"), answer
+            done += answer.startswith("done")
+        return done
+
+    def end(self, how: signal.Signals | None = None) -> int:
+        """By the signal, or by the end of its input. Gives its exit code."""
+        if how is not None:
+            self._process.send_signal(how)
+            self._process.wait(RUN_TIMEOUT_S)
+        self._process.communicate(timeout=RUN_TIMEOUT_S)
+        return self._process.returncode
+
+
+@pytest.fixture
+def start_worker(python: Path, server: Server, client: redis.Redis) -> Iterator[Callable[[], Worker]]:
+    """Starts processes on the session's server, emptied."""
+    started: list[Worker] = []
+
+    def start() -> Worker:
+        started.append(Worker(python, server))
+        return started[-1]
+
+    yield start
+    for worker in started:
+        worker.end(signal.SIGKILL)
+
+
+def tokens_left(client: redis.Redis) -> int:
+    return client.execute_command("RL.TOKENBUCKET_RO", "jobs", CAPACITY, SLOWLY)[1]
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "lost"),
+    [
+        pytest.param(None, 0, 0, id="its work is done"),
+        pytest.param(signal.SIGTERM, 128 + signal.SIGTERM, 0, id="SIGTERM"),
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, 70, id="SIGKILL"),
+    ],
+)
+def test_a_process_gives_back_the_tokens_it_has_not_spent(
+    start_worker: Callable[[], Worker], client: redis.Redis, how: signal.Signals | None, code: int, lost: int
+) -> None:
+    """One that is killed cannot: the rest of its batch is missing."""
+    worker = start_worker()
+    assert worker.do(30) == 30
+    assert tokens_left(client) == CAPACITY - BATCH
+    assert worker.end(how) == code
+    assert tokens_left(client) == CAPACITY - 30 - lost
+
+
+def test_processes_spend_a_bucket_in_batches_to_the_last_token_and_no_further(
+    start_worker: Callable[[], Worker], client: redis.Redis
+) -> None:
+    client.execute_command("RL.TOKENBUCKET", "jobs", CAPACITY, SLOWLY, "COST", CAPACITY - 250)
+    first, second = start_worker(), start_worker()
+    with commands_of(client, b"RL.TOKENBUCKET") as calls:
+        # A batch for one, a batch for the other, then the half that is left: two turns at Redis are denied.
+        assert first.do(100) == 100
+        assert second.do(160) == 150
+        assert first.do(10) == 0
+        assert (first.end(), second.end()) == (0, 0)
+    assert tokens_left(client) == 0
+    assert [(words[4], words[6]) for words in calls] == [(b"COST", b"ATLEAST")] * 5
+
+
+def test_batches_cost_a_call_for_a_whole_batch_and_are_faster(python: Path, server: Server, client: redis.Redis) -> None:
+    measure = [python, "measure.py", "--seconds", "0.2", "--rounds", "1", "--batch", "50"]
+    output = run(measure, BATCH_CLIENT, REDIS_URL=url_of(server))
+    row = re.compile(r"^(one call each|batches of 50) +([\d,]+) +(\d\.\d{4})$", re.MULTILINE)
+    rows = {match[1]: (int(match[2].replace(",", "")), float(match[3])) for match in row.finditer(output)}
+    assert list(rows) == ["one call each", "batches of 50"], output
+    assert rows["one call each"][1] == 1
+    # A last batch of each of the two processes, and what it gives back, besides one call for fifty.
+    assert 1 / 50 <= rows["batches of 50"][1] < 1.5 / 50
+    assert rows["batches of 50"][0] > rows["one call each"][0]
+    assert re.search(r"^ratio: \d+\.\d$", output, re.MULTILINE)
+    assert re.search(r"^a bucket of 2501, emptied in batches by 2 processes: 2501 spent$", output, re.MULTILINE)
 
 
 # The HTTP gateway

@@ -1,7 +1,8 @@
 """The race that a rate limiter has to win: many instances of an application, and a tenant with three requests left.
 
 Three ways to take a token from a bucket, each in the same rounds by the same instances on a real server:
-reading and then writing, the Lua script of lua-reference/, and RL.TOKENBUCKET.
+reading and then writing, the Lua script of lua-reference/, and RL.TOKENBUCKET. Then three limits in one call: a rate,
+a quota and a number of calls at once, by RL.ALL.
 
     REDIS_SERVER      the server to start; redis-server if not set
     REDIS_RL_MODULE   the module to load; the release build if not set
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.sharedctypes import Synchronized
@@ -31,19 +33,36 @@ CAPACITY = 100
 # A hundred per day: too slow to refill anything during the demonstration.
 REFILL_RATE = CAPACITY / 86_400
 LEFT = 3
+# One call runs before the race begins, so LEFT places are free too.
+AT_ONCE = LEFT + 1
+LEASE_S = 600
 WAIT_S = 30
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
 
 
-class ReadThenWrite:
+class Way:
+    """A way to decide, with the commands that it takes and how often it waits for the server."""
+
+    name: str
+    commands: tuple[str, ...]
+    round_trips: int
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.client = client
+
+    def take(self, key: str, cost: int = 1) -> bool:
+        raise NotImplementedError
+
+    def end(self, key: str) -> None:
+        """The request is done. Only a limit on calls at once has to know."""
+
+
+class ReadThenWrite(Way):
     """The usual first attempt: read the bucket, decide in the application, write the bucket."""
 
     name = "read, then write"
     commands = ("hmget", "hset", "expire")
     round_trips = 2
-
-    def __init__(self, client: redis.Redis) -> None:
-        self.client = client
 
     def take(self, key: str, cost: int = 1) -> bool:
         now = time.time()
@@ -62,7 +81,7 @@ class ReadThenWrite:
         return allowed
 
 
-class LuaScript:
+class LuaScript(Way):
     """The same in a script, which the server runs atomically."""
 
     name = "Lua script"
@@ -70,7 +89,7 @@ class LuaScript:
     round_trips = 1
 
     def __init__(self, client: redis.Redis) -> None:
-        self.client = client
+        super().__init__(client)
         self.sha1 = client.script_load((REPOSITORY / "lua-reference" / "token_bucket.lua").read_text())
 
     def take(self, key: str, cost: int = 1) -> bool:
@@ -79,22 +98,44 @@ class LuaScript:
         return allowed == 1
 
 
-class Module:
+class Module(Way):
     """The command."""
 
     name = "RL.TOKENBUCKET"
     commands = ("rl.tokenbucket",)
     round_trips = 1
 
-    def __init__(self, client: redis.Redis) -> None:
-        self.client = client
-
     def take(self, key: str, cost: int = 1) -> bool:
         allowed, *_ = self.client.execute_command("RL.TOKENBUCKET", key, CAPACITY, REFILL_RATE, "COST", cost)
         return allowed == 1
 
 
-WAYS = (ReadThenWrite, LuaScript, Module)
+class ThreeLimits(Way):
+    """The same bucket, a quota per day and a number of calls at once. All of them allow, or none takes anything."""
+
+    name = "RL.ALL of rate, quota, concurrency"
+    commands = ("rl.all",)
+    round_trips = 1
+
+    def __init__(self, client: redis.Redis) -> None:
+        super().__init__(client)
+        self.id = ""
+
+    def take(self, key: str, cost: int = 1) -> bool:
+        # A fresh id for each request: with the same one again the call would be a repeat, which takes nothing.
+        self.id = uuid.uuid4().hex
+        keys = (f"{{{key}}}:rate", f"{{{key}}}:quota", f"{{{key}}}:running")
+        rate = ("TOKENBUCKET", CAPACITY, REFILL_RATE, "COST", cost)
+        quota = ("QUOTA", CAPACITY, "DAY", "COST", cost)
+        concurrency = ("CONCURRENCY", AT_ONCE, LEASE_S)
+        allowed, *_ = self.client.execute_command("RL.ALL", 3, *keys, *rate, *quota, *concurrency, "ID", self.id)
+        return allowed == 1
+
+    def end(self, key: str) -> None:
+        self.client.execute_command("RL.RELEASE", f"{{{key}}}:running", self.id)
+
+
+WAYS = (ReadThenWrite, LuaScript, Module, ThreeLimits)
 
 
 def progress(text: str = "") -> None:
@@ -196,7 +237,9 @@ def server_us(port: int, calls: int) -> dict[str, float]:
             limiter = way(client)
             client.config_resetstat()
             for number in range(calls):
-                limiter.take(f"cost:{way.name}:{number % CAPACITY}")
+                key = f"cost:{way.name}:{number % CAPACITY}"
+                limiter.take(key)
+                limiter.end(key)
             stats = {name.lower(): stat for name, stat in client.info("commandstats").items()}
             costs[way.name] = sum(stats[f"cmdstat_{command}"]["usec"] for command in way.commands) / calls
     return costs
@@ -204,7 +247,7 @@ def server_us(port: int, calls: int) -> dict[str, float]:
 
 def report(counts: dict[str, list[int]], costs: dict[str, float], rounds: int) -> None:
     right = LEFT * rounds
-    row = "{:<18}{:>9}{:>7}{:>15}{:>14}{:>13}{:>11}"
+    row = "{:<36}{:>9}{:>7}{:>15}{:>14}{:>13}{:>11}"
     print(row.format("", "allowed", "limit", "over-admitted", "worst round", "round trips", "server µs"))
     for way in WAYS:
         allowed = sum(counts[way.name])
