@@ -7,12 +7,12 @@
 -- minute. It is not what to deploy: RL.SLIDING answers the same from the server's own clock, in one
 -- key of 36 bytes instead of three, at a fraction of the cost.
 --
---   EVAL <this file> 3 current previous index limit window now cost
---   redis-cli --eval sliding_window.lua current previous index , limit window now cost
+--   EVAL <this file> 3 curr prev index limit window now cost
+--   redis-cli --eval sliding_window.lua curr prev index , limit window now cost
 --
 --   KEYS[1]  what the current window counts
 --   KEYS[2]  what the window before it counts
---   KEYS[3]  "<index of the current window> <window>": the length that the two counters are for
+--   KEYS[3]  "<index of the window that curr counts> <window>": the length that the two counters are for
 --   ARGV     limit   what the estimate of the last `window` seconds may reach
 --            window  seconds, fractions allowed
 --            now     Unix time in seconds, fractions allowed
@@ -38,12 +38,12 @@ local function exact(number)
 end
 
 -- The counters, rolled over to the window of `now`. A clock that went back leaves them unchanged.
-local function rolled_over(previous, current, stored_index, length)
+local function rolled_over(prev, curr, stored_index, length)
   local index = math.floor(now / length)
   if stored_index < index then
-    return (stored_index == index - 1) and current or 0, 0, index
+    return (stored_index == index - 1) and curr or 0, 0, index
   end
-  return previous, current, stored_index
+  return prev, curr, stored_index
 end
 
 -- How far `now` lies in its window of `length` seconds.
@@ -52,33 +52,33 @@ local function elapsed_of(length)
 end
 
 -- What the last `length` seconds count, by estimate.
-local function estimate_of(previous, current, length)
+local function estimate_of(prev, curr, length)
   local weight = 1 - elapsed_of(length) / length
-  return previous * weight + current
+  return prev * weight + curr
 end
 
 local index = math.floor(now / window)
 local window_start = index * window
 local elapsed = elapsed_of(window)
-local current, previous, stored_index = 0, 0, index
+local curr, prev, stored_index = 0, 0, index
 local stored = redis.call('GET', KEYS[3])
 if stored then
   local index_word, window_word = string.match(stored, '^(%S+) (%S+)$')
   local stored_window = tonumber(window_word)
-  current = tonumber(redis.call('GET', KEYS[1]))
-  previous = tonumber(redis.call('GET', KEYS[2]))
-  previous, current, stored_index = rolled_over(previous, current, tonumber(index_word), stored_window)
+  curr = tonumber(redis.call('GET', KEYS[1]))
+  prev = tonumber(redis.call('GET', KEYS[2]))
+  prev, curr, stored_index = rolled_over(prev, curr, tonumber(index_word), stored_window)
   if stored_window ~= window then
     -- Another length carries the estimate over as if it had been spread evenly. Rounding can make the
     -- estimate or the time elapsed slightly negative.
-    local carried = estimate_of(previous, current, stored_window)
-    previous = math.max(0, carried)
-    current = math.max(0, carried * (elapsed / window))
+    local carried = estimate_of(prev, curr, stored_window)
+    prev = math.max(0, carried)
+    curr = math.max(0, carried * (elapsed / window))
     stored_index = index
   end
 end
 
-local estimate = estimate_of(previous, current, window)
+local estimate = estimate_of(prev, curr, window)
 
 -- Decide, and count the cost only if it is allowed.
 local allowed, remaining, retry_after = 0, 0, 0
@@ -87,15 +87,15 @@ if estimate + cost > limit then
   retry_after = math.ceil(window - elapsed)
 else
   allowed = 1
-  current = current + cost
+  curr = curr + cost
   remaining = math.max(0, math.floor(limit - (estimate + cost)))
 end
 local reset_at = window_start + window
 
 -- A denial keeps the roll-over that it found, and lives as long as an allowed call would.
 local ttl_s = exact(math.ceil(2 * window) + 60)
-redis.call('SET', KEYS[1], exact(current), 'EX', ttl_s)
-redis.call('SET', KEYS[2], exact(previous), 'EX', ttl_s)
+redis.call('SET', KEYS[1], exact(curr), 'EX', ttl_s)
+redis.call('SET', KEYS[2], exact(prev), 'EX', ttl_s)
 redis.call('SET', KEYS[3], exact(stored_index) .. ' ' .. exact(window), 'EX', ttl_s)
 
 return {

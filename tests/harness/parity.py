@@ -53,7 +53,7 @@ class Call:
         return [self.first, self.second, now, self.cost]
 
     def script_keys(self, key: str) -> list[str]:
-        return [f"{key}:current", f"{key}:previous", f"{key}:index"] if self.is_sliding else [key]
+        return [f"{key}:curr", f"{key}:prev", f"{key}:index"] if self.is_sliding else [key]
 
     def script(self) -> scripts.Script:
         return scripts.SLIDING_WINDOW if self.is_sliding else scripts.TOKEN_BUCKET
