@@ -1,7 +1,15 @@
 //! redis-rl: rate limiting as native Redis commands.
 //!
-//! `RL.TOKENBUCKET`, `RL.SLIDING` and `RL.ALL`, each with a read-only form, decide inside the server:
-//! one round trip, one clock, no script. Three layers, each knowing only those below it:
+//! | command | takes |
+//! | --- | --- |
+//! | `RL.TOKENBUCKET` | tokens of a bucket that refills at a steady rate |
+//! | `RL.SLIDING` | room in the estimate of the last seconds |
+//! | `RL.QUOTA` | what one period may count |
+//! | `RL.CONCURRENCY`, `RL.RELEASE` | one of so many leases, and gives it back |
+//! | `RL.ALL` | from several of these, or from none |
+//!
+//! Each but `RL.RELEASE` has a read-only form. A call is decided inside the server: one round trip, one clock, no script.
+//! Three layers, each knowing only those below it:
 //!
 //! * [`commands`]: the flow of a call, from its arguments to its reply;
 //! * [`host`]: the module API, and every `unsafe` line;

@@ -50,33 +50,32 @@ impl Command for All {
         let now_ms = options.now_ms.unwrap_or(server_now_ms);
         check_times(&rules, now_ms)?;
 
-        let mut keys: SmallVec<[WriteKey<'_>; RULES_ON_STACK]> = SmallVec::new();
         let mut decisions = Decisions::new();
         for (position, args) in (FIRST_KEY..).zip(&rules) {
             let mut key = context.open_for_writing(argv.arg(position));
-            decisions.push(decide(args, lease, argv, &mut key, now_ms)?);
-            keys.push(key);
+            let any = decide(args, lease, argv, &mut key, now_ms)?;
+            decisions.push(RuleDecision::new(key, any, args.is_shadow));
         }
         let outcome = outcome_of(&decisions, lease);
 
         // Computed before anything is written, so that a call that fails changes nothing.
         let mut replies = Replies::new();
-        for (decision, key) in decisions.iter().zip(&keys) {
-            injected_panic(key.name().bytes());
+        for decision in &decisions {
+            injected_panic(decision.key.name().bytes());
             replies.push(match decision.fate(outcome) {
                 Fate::Committed => decision.any.committed(options.unit),
                 Fate::Untouched => decision.any.previewed(options.unit),
                 Fate::Repeated => decision.any.repeated(options.unit),
             });
         }
-        for (decision, key) in decisions.iter().zip(&mut keys) {
+        for decision in &mut decisions {
             if decision.fate(outcome) == Fate::Committed {
-                decision.any.commit(key, server_now_ms)?;
+                decision.any.commit(&mut decision.key, server_now_ms)?;
             }
-            key.close();
+            decision.key.close();
         }
-        for (decision, key) in decisions.iter().zip(&keys) {
-            decision.publish(context, key, outcome);
+        for decision in &decisions {
+            decision.publish(context, outcome);
         }
         reply(context, outcome, &replies);
         Ok(outcome)
@@ -117,7 +116,8 @@ impl Command for AllPreview {
         let mut decisions = Decisions::new();
         for (position, args) in (FIRST_KEY..).zip(&rules) {
             let mut key = context.open_for_reading(argv.arg(position));
-            decisions.push(decide(args, lease, argv, &mut key, now_ms)?);
+            let any = decide(args, lease, argv, &mut key, now_ms)?;
+            decisions.push(RuleDecision::new((), any, args.is_shadow));
         }
         let outcome = outcome_of(&decisions, lease);
         let mut replies = Replies::new();
@@ -159,13 +159,14 @@ fn check_times(rules: &Rules, now_ms: i64) -> Result<(), Error> {
 }
 
 /// The decisions on the rules, in the order of the keys.
-type Decisions<'call> = SmallVec<[RuleDecision<'call>; RULES_ON_STACK]>;
+type Decisions<'call, K> = SmallVec<[RuleDecision<'call, K>; RULES_ON_STACK]>;
 
 /// The replies of the rules, in the order of the keys.
 type Replies = SmallVec<[Reply; RULES_ON_STACK]>;
 
-/// The decision on one rule.
-struct RuleDecision<'call> {
+/// The decision on one rule, with its open key if it may be committed.
+struct RuleDecision<'call, K> {
+    key: K,
     any: AnyDecision<'call>,
     is_allowed: bool,
     /// See [`Commit::has_live_lease`].
@@ -194,8 +195,8 @@ fn decide<'call>(
     argv: Argv<'call>,
     key: &mut impl OpenKey,
     now_ms: i64,
-) -> Result<RuleDecision<'call>, Error> {
-    let any = match &args.rule {
+) -> Result<AnyDecision<'call>, Error> {
+    Ok(match &args.rule {
         AnyRule::TokenBucket(rule, request) => {
             AnyDecision::TokenBucket(rule.decide(*request, key, now_ms)?)
         }
@@ -212,17 +213,11 @@ fn decide<'call>(
             let limit = LeaseLimit::new(*rule, lease, argv);
             AnyDecision::Concurrency(limit.decide(request, key, now_ms)?)
         }
-    };
-    Ok(RuleDecision {
-        is_allowed: any.is_allowed(),
-        has_live_lease: any.has_live_lease(),
-        any,
-        is_shadow: args.is_shadow,
     })
 }
 
 /// What becomes of the call as a whole.
-fn outcome_of(decisions: &Decisions<'_>, lease: Option<Lease>) -> Outcome {
+fn outcome_of<K>(decisions: &Decisions<'_, K>, lease: Option<Lease>) -> Outcome {
     let mut binding = decisions.iter().filter(|decision| !decision.is_shadow);
     if lease.is_some() && is_repeated(binding.clone()) {
         Outcome::Repeated
@@ -234,12 +229,23 @@ fn outcome_of(decisions: &Decisions<'_>, lease: Option<Lease>) -> Outcome {
 }
 
 /// Whether there are leases to take and all of them are live already.
-fn is_repeated<'a>(binding: impl Iterator<Item = &'a RuleDecision<'a>> + Clone) -> bool {
+fn is_repeated<'a, K: 'a>(binding: impl Iterator<Item = &'a RuleDecision<'a, K>> + Clone) -> bool {
     let mut leases = binding.filter_map(|decision| decision.has_live_lease);
     leases.clone().next().is_some() && leases.all(|is_live| is_live)
 }
 
-impl RuleDecision<'_> {
+impl<'call, K> RuleDecision<'call, K> {
+    #[inline(always)]
+    fn new(key: K, any: AnyDecision<'call>, is_shadow: bool) -> Self {
+        Self {
+            key,
+            is_allowed: any.is_allowed(),
+            has_live_lease: any.has_live_lease(),
+            any,
+            is_shadow,
+        }
+    }
+
     fn fate(&self, outcome: Outcome) -> Fate {
         match outcome {
             // A live lease is renewed, so that the call that took it can be sent again to keep it.
@@ -250,9 +256,12 @@ impl RuleDecision<'_> {
             _ => Fate::Untouched,
         }
     }
+}
 
+impl RuleDecision<'_, WriteKey<'_>> {
     /// Publishes what became of the rule. A call that is denied as a whole allowed nobody anything.
-    fn publish(&self, context: Context<'_>, key: &WriteKey<'_>, outcome: Outcome) {
+    fn publish(&self, context: Context<'_>, outcome: Outcome) {
+        let key = &self.key;
         match (outcome, self.is_shadow) {
             (Outcome::Repeated, false) if self.has_live_lease == Some(true) => {
                 context.publish(key.name(), Outcome::Repeated);

@@ -62,15 +62,15 @@ impl fmt::Display for Error {
     }
 }
 
-/// What may follow the required arguments of a command; all of its arguments where none has a keyword.
+/// What a command takes by keyword, but for its rules; all of its arguments where none has a keyword.
 struct Usage(&'static [ArgDoc]);
 
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let has_keywords = self.0.iter().any(|arg| arg.token.is_some());
+        let has_keywords = self.0.iter().any(ArgDoc::has_keyword);
         self.0
             .iter()
-            .filter(|arg| arg.is_optional || !has_keywords)
+            .filter(|arg| !has_keywords || arg.has_keyword() && arg.name != RULE)
             .try_for_each(|arg| write!(f, " {arg}"))
     }
 }

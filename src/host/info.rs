@@ -156,6 +156,11 @@ impl ArgDoc {
         }
     }
 
+    /// Whether it is given by a keyword, or a part of it is.
+    pub fn has_keyword(&self) -> bool {
+        self.token.is_some() || self.parts().iter().any(Self::has_keyword)
+    }
+
     /// The arguments that it consists of.
     pub(super) fn parts(&self) -> &'static [ArgDoc] {
         match self.kind {
@@ -165,12 +170,15 @@ impl ArgDoc {
     }
 }
 
-/// As the reference writes it: `[COST cost | REFUND amount]`.
+/// As the reference writes it: `[COST cost | REFUND amount]`, `<DAY | WEEK>`.
 impl fmt::Display for ArgDoc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_optional {
-            f.write_str("[")?;
-        }
+        let (open, close) = match (self.is_optional, self.kind) {
+            (true, _) => ("[", "]"),
+            (false, ArgKind::OneOf(_)) => ("<", ">"),
+            (false, _) => ("", ""),
+        };
+        f.write_str(open)?;
         if let Some(token) = self.token {
             f.write_str(token)?;
         }
@@ -195,9 +203,6 @@ impl fmt::Display for ArgDoc {
             }
             _ => f.write_str(self.name)?,
         }
-        if self.is_optional {
-            f.write_str("]")?;
-        }
-        Ok(())
+        f.write_str(close)
     }
 }

@@ -5,7 +5,7 @@ use super::options::{
     parse_at_least, parse_max_wait,
 };
 use super::parameter::{
-    COUNT, MAX_BURST, NUMKEYS, Parameter, QUANTITY, RELEASED_ID, THROTTLE_PERIOD,
+    COUNT, ID, MAX_BURST, NUMKEYS, Parameter, QUANTITY, RELEASED_ID, THROTTLE_PERIOD,
 };
 use super::rule::{AnyRule, ParseRule, RuleArgs, parse_concurrency, push_rule};
 use super::{SyntaxError, number};
@@ -94,9 +94,7 @@ pub fn parse_acquire<'a>(
     }
     Ok(ConcurrencyArgs {
         rule,
-        lease: lease
-            .finish()?
-            .ok_or(SyntaxError::Requires("RL.CONCURRENCY", "ID"))?,
+        lease: lease.finish()?.ok_or(SyntaxError::MissingValue(&ID))?,
         options: options.finish(),
     })
 }

@@ -1,4 +1,5 @@
-//! Keywords: what is asked (`COST`, `REFUND`), and the options of a call (`NOW`, `MS`).
+//! Keywords: what is asked (`COST`, `FORCE`, `REFUND`), how (`ATLEAST`, `MAXWAIT`, `ID`, `XX`), and the options of a call
+//! (`NOW`, `MS`).
 
 use super::SyntaxError;
 use super::parameter::{AT, ATLEAST, COST, FORCE, ID, MAXWAIT, NOW, Parameter, REFUND};
@@ -52,7 +53,7 @@ pub(crate) fn time_of<'a>(
     parameter.integer(value_of(parameter, args)?).map(Some)
 }
 
-/// `COST`, `REFUND` and `AT`, as far as they were read.
+/// `COST`, `FORCE`, `REFUND` and `AT`, as far as they were read.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct RequestArgs {
     request: Option<Request>,

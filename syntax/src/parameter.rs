@@ -198,7 +198,7 @@ impl fmt::Display for Domain {
                 f,
                 "an integer from 1 to the number of keys that follow, without leading zeros"
             ),
-            Self::Batch => write!(f, "an integer from 1 to COST cost, which is an integer too"),
+            Self::Batch => write!(f, "an integer from 1 to cost, and cost must be an integer"),
             Self::Period => write!(
                 f,
                 "a decimal number from {}, in seconds, or DAY, WEEK, MONTH, YEAR, or UNTIL unix_ms",
