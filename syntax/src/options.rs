@@ -2,7 +2,7 @@
 //! (`NOW`, `MS`).
 
 use super::SyntaxError;
-use super::parameter::{AT, ATLEAST, COST, FORCE, ID, MAXWAIT, NOW, Parameter, REFUND};
+use super::parameter::{AT, ATLEAST, COST, FORCE, ID, MAXWAIT, NOW, Parameter, REFUND, WHOLE_COST};
 use limiter::Request;
 
 /// What a call takes by default.
@@ -131,10 +131,13 @@ fn batch(request: Request, min: i64) -> Result<Request, SyntaxError> {
     let Request::Cost(cost) = request else {
         return Err(SyntaxError::Exclusive(keyword_of(request), "ATLEAST"));
     };
-    if cost.fract() != 0.0 || min > cost as i64 {
-        return Err(SyntaxError::OutOfRange(&ATLEAST));
+    if cost.fract() != 0.0 || cost < 1.0 {
+        return Err(SyntaxError::OutOfRange(&WHOLE_COST));
     }
     let cost = cost as i64;
+    if min > cost {
+        return Err(SyntaxError::OutOfRange(&ATLEAST));
+    }
     Ok(Request::Batch { cost, min })
 }
 

@@ -70,6 +70,9 @@ pub const REFILL_RATE: Parameter = required(
 pub const LIMIT: Parameter = required("limit", AMOUNT);
 pub const WINDOW: Parameter = required("window", DURATION);
 pub const COST: Parameter = keyword("COST", "cost", AMOUNT);
+/// The cost of a call with `ATLEAST`.
+pub(crate) const WHOLE_COST: Parameter =
+    keyword("COST", "cost", integer(1, MAX_INTEGER, ", with ATLEAST"));
 pub const ATLEAST: Parameter = keyword("ATLEAST", "min", Domain::Batch);
 pub const FORCE: Parameter = keyword("FORCE", "cost", AMOUNT);
 pub const REFUND: Parameter = keyword("REFUND", "amount", AMOUNT);
@@ -198,7 +201,7 @@ impl fmt::Display for Domain {
                 f,
                 "an integer from 1 to the number of keys that follow, without leading zeros"
             ),
-            Self::Batch => write!(f, "an integer from 1 to cost, and cost must be an integer"),
+            Self::Batch => write!(f, "an integer from 1 to cost"),
             Self::Period => write!(
                 f,
                 "a decimal number from {}, in seconds, or DAY, WEEK, MONTH, YEAR, or UNTIL unix_ms",
