@@ -107,11 +107,28 @@ def retry_probes(rng: random.Random, asked: Asked) -> list[Probe]:
 
 
 def wait_probes(rng: random.Random, asked: Asked) -> list[Probe]:
-    """A preview that may wait is told when the call would be allowed without waiting."""
-    allowed, _, _, wait, *_ = asked.reply
-    if not allowed or asked.is_back or "MAXWAIT" not in asked.words or not str(asked.words[0]).endswith("_RO"):
+    """A preview that may wait is told when the call would be allowed without waiting, on the bucket as it is then."""
+    if not is_told_to_wait(asked):
         return []
-    return around(rng, asked.without("MAXWAIT"), wait)
+    name, key, *words = asked.without("MAXWAIT").words
+    return around(rng, replace(asked, words=[name, refilled(key), *words]), asked.reply[3])
+
+
+def is_told_to_wait(asked: Asked) -> bool:
+    is_preview = str(asked.words[0]).endswith("_RO")
+    return is_preview and not asked.is_back and bool(asked.reply[0]) and "MAXWAIT" in asked.words
+
+
+def refilled(key: object) -> str:
+    """The key of a copy that was refilled, which rounds, as the call itself would do."""
+    return f"{key}:refilled"
+
+
+def refill(asked: Asked) -> list[Words]:
+    _, key, capacity, refill_rate, *_ = asked.words
+    copy = refilled(key)
+    nothing = ["RL.TOKENBUCKET", copy, capacity, refill_rate, "COST", "0", "NOW", asked.now_ms]
+    return [["DEL", copy], ["COPY", key, copy], nothing]
 
 
 def reset_probes(rng: random.Random, asked: Asked) -> list[Probe]:
@@ -153,6 +170,7 @@ def test_the_times_are_exact_to_the_millisecond(
             if words[0] != "RL.RELEASE":
                 asked = Asked(words, reply, expected)
                 step.append(replace(asked, is_back=isinstance(held, Bucket) and held.last_ms > asked.now_ms))
+        raw.call_all([words for asked in step if is_told_to_wait(asked) for words in refill(asked)])
         for what, probes in zip(counts, (retry_probes, wait_probes, reset_probes)):
             counts[what] += checked(raw, [probe for asked in step for probe in probes(rng, asked)])
     assert counts["retry times"]
