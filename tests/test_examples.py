@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import redis
@@ -222,6 +222,26 @@ PROMPT_TOKENS = 4
 TOKEN_BYTES = 4
 
 
+#: The gateway with a model that notes the begin and the end of each answer, on the clock that all processes share. A
+#: client sees tokens later than they were written, so its own clock cannot tell how many calls run at once.
+WITH_DIARY = """
+import os, sys, time
+sys.path.insert(0, ".")
+import model
+diary = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+def note(what, answer):
+    os.write(diary, f"{what} {id(answer)} {time.monotonic_ns()}\\n".encode())
+class Answer(model.Answer):
+    def __iter__(self):
+        note("begin", self)
+        yield from super().__iter__()
+        note("end", self)
+model.Answer = Answer
+import gateway
+gateway.main()
+"""
+
+
 class Stream:
     """A call to the model whose answer has begun, or the reply that it got instead."""
 
@@ -247,11 +267,13 @@ class Stream:
 
 
 class ModelGateway:
-    """A real process of the gateway."""
+    """A real process of the gateway. With a diary, its model notes there when it is at work."""
 
-    def __init__(self, python: Path, redis_port: int, **environment: str) -> None:
+    def __init__(self, python: Path, redis_port: int, diary: Path | None = None, **environment: str) -> None:
+        self._diary = diary
+        self._killed_ns = 0
         self._process = subprocess.Popen(
-            [python, "gateway.py"],
+            [python, "gateway.py"] if diary is None else [python, "-c", WITH_DIARY, diary],
             cwd=MODEL_GATEWAY,
             env={
                 **os.environ, **GENEROUS, "PORT": "0", "REDIS_URL": f"redis://{HOST}:{redis_port}", "API_KEYS": TENANT,
@@ -281,8 +303,22 @@ class ModelGateway:
         self._process.send_signal(number)
 
     def kill9(self) -> None:
+        self._killed_ns = time.monotonic_ns()
         self._process.kill()
         self._process.wait()
+
+    def model_at_work(self) -> list[tuple[int, int]]:
+        """From when to when the model wrote each answer. What the kill cut short ends with the kill."""
+        assert self._diary is not None
+        begun: dict[str, int] = {}
+        intervals = []
+        for line in self._diary.read_text().splitlines():
+            what, name, ns = line.split()
+            if what == "begin":
+                begun[name] = int(ns)
+            else:
+                intervals.append((begun.pop(name), int(ns)))
+        return intervals + [(begin, max(begin, self._killed_ns)) for begin in begun.values()]
 
     def close(self) -> int:
         """Ends it in the orderly way, if it does not end already, and gives its exit code."""
@@ -300,8 +336,8 @@ def start_model_gateway(python: Path, server: Server, client: redis.Redis) -> It
     """Starts the gateway, by default on the session's server, emptied."""
     started: list[ModelGateway] = []
 
-    def start(redis_port: int = server.port, **environment: str) -> ModelGateway:
-        started.append(ModelGateway(python, redis_port, **environment))
+    def start(redis_port: int = server.port, **options: Any) -> ModelGateway:
+        started.append(ModelGateway(python, redis_port, **options))
         return started[-1]
 
     yield start
@@ -654,7 +690,7 @@ def test_without_redis_no_call_reaches_the_model_until_it_is_back(
 # Processes that are killed in mid-call
 
 
-def most_at_once(intervals: Sequence[tuple[float, float]]) -> int:
+def most_at_once(intervals: Sequence[tuple[int, int]]) -> int:
     """How many of the intervals hold at most at one time."""
     changes = sorted([(begin, 1) for begin, _ in intervals] + [(end, -1) for _, end in intervals])
     return max(accumulate(change for _, change in changes))
@@ -671,8 +707,6 @@ class Client:
         self.refused = 0
         self.broken_in_answer = 0
         self.broken_before = 0
-        #: From the first token to the last: the lease lives for longer than that, on both sides.
-        self.intervals: list[tuple[float, float]] = []
 
     def run(self, max_tokens: int, one_is_complete: threading.Event) -> None:
         while self.complete < self._calls:
@@ -689,31 +723,27 @@ class Client:
                 stream.hang_up()
                 continue
             assert stream.status == 200
-            begin = end = time.monotonic()
             try:
-                while stream.token():
-                    end = time.monotonic()
+                stream.rest()
                 self.complete += 1
-                self.intervals.append((begin, end))
                 one_is_complete.set()
             except (OSError, http.client.HTTPException):
-                self.intervals.append((begin, end))
                 self.broken_in_answer += 1
                 self._gateways.remove(gateway)
 
 
 def test_killed_gateways_leak_no_place_and_over_admit_nothing_under_load(
-    start_model_gateway: Callable[..., ModelGateway], ledger: Ledger, tally: Tally
+    start_model_gateway: Callable[..., ModelGateway], ledger: Ledger, tally: Tally, tmp_path: Path
 ) -> None:
-    """Twelve clients compete for five places through three processes, two of which are killed in mid-call.
+    """Twelve clients compete for five places through three processes, one of which is killed, as are two others.
 
-    Seen from outside there are never more than five calls at once. The places of the killed processes stay taken until
+    The model never writes more than five answers at once. The places of the killed processes stay taken until
     their leases end, and are free after that. Each complete call is charged what it used, each killed one its estimate.
     """
     places, max_tokens, used, calls = 5, 530, PROMPT_TOKENS + 500, 3
     settings = {"CALLS_AT_ONCE": str(places), "LEASE_S": "4", "SECONDS_PER_TOKEN": "0.0005"}
-    gateways = [start_model_gateway(**settings) for _ in range(3)]
-    holders = [start_model_gateway(**{**settings, **SLOW}) for _ in range(2)]
+    gateways = [start_model_gateway(**settings, diary=tmp_path / f"gateway-{number}") for number in range(3)]
+    holders = [start_model_gateway(**{**settings, **SLOW}, diary=tmp_path / f"holder-{number}") for number in range(2)]
     # Two calls that are certainly in their middle when their processes are killed under the load of the others.
     held = [holder.begin(LONG_ANSWER) for holder in holders]
     assert all(stream.token() == "one " for stream in held)
@@ -731,7 +761,9 @@ def test_killed_gateways_leak_no_place_and_over_admit_nothing_under_load(
             future.result()
 
     assert [client.complete for client in clients] == [calls] * len(clients)
-    assert most_at_once([interval for client in clients for interval in client.intervals]) <= places
+    at_work = [interval for gateway in (*gateways, *holders) for interval in gateway.model_at_work()]
+    assert len(at_work) >= calls * len(clients) + len(held)
+    assert most_at_once(at_work) == places
     wait_until(lambda: not ledger.leases(), what="the leases of the killed are over")
 
     complete = calls * len(clients)
