@@ -4,7 +4,6 @@ import logging
 import math
 import threading
 import time
-from types import TracebackType
 
 import redis
 
@@ -59,5 +58,5 @@ class BatchedBucket:
     def __enter__(self) -> "BatchedBucket":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.give_back()

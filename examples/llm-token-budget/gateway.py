@@ -101,7 +101,8 @@ class Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         try:
             prompt, max_tokens = self._read()
-            estimate = math.ceil(len(prompt) / CHARACTERS_PER_TOKEN) + (USUAL_ANSWER if max_tokens is None else max_tokens)
+            answer_tokens = USUAL_ANSWER if max_tokens is None else max_tokens
+            estimate = math.ceil(len(prompt) / CHARACTERS_PER_TOKEN) + answer_tokens
             with self.server.reservations.call(self._api_key(), estimate) as call:
                 self._answer(call, Answer(prompt, max_tokens, SECONDS_PER_TOKEN))
             # Settled: what a client sees as complete is charged for.

@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import redis
 
@@ -178,7 +179,7 @@ class Reservations:
             rules[REQUESTS] = (*self._rules[REQUESTS], "REFUND", 1, "AT", call.reserved_at_ms)
         return rules
 
-    def _send(self, call: Call, rules: Mapping[str, Rule], *options: object) -> list:
+    def _send(self, call: Call, rules: Mapping[str, Rule], *options: object) -> list[Any]:
         """Sends a call again if its reply is lost. Only for what may be repeated."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -212,7 +213,8 @@ class Reservations:
             with self._redis.pipeline(transaction=False) as pipeline:
                 for call in due:
                     # XX: a call that is settled in this moment must not get a new lease, which nobody would release.
-                    words = ("RL.CONCURRENCY", key_of(call.tenant, RUNNING), *self._rules[RUNNING][1:], "ID", call.id, "XX")
+                    kind, *parameters = self._rules[RUNNING]
+                    words = (f"RL.{kind}", key_of(call.tenant, RUNNING), *parameters, "ID", call.id, "XX")
                     pipeline.execute_command(*words)
                 replies = pipeline.execute(raise_on_error=False)
         except redis.RedisError as error:
