@@ -8,7 +8,7 @@ LIBRARY := libredis_rl.$(if $(filter Darwin,$(shell uname -s)),dylib,so)
 MODULE := $(CARGO_TARGET_DIR)/release/$(LIBRARY)
 # Empty at each start: a server that finds the dump of a newer one does not start.
 RUN_FOLDER := $(CARGO_TARGET_DIR)/run/$(PORT)
-# What the tests and the demo load.
+# What the tests, the demo and the benchmarks load.
 REDIS_RL_MODULE ?= $(MODULE)
 export REDIS_SERVER CARGO_TARGET_DIR REDIS_RL_MODULE
 
@@ -71,11 +71,11 @@ demo: build $(VENV) ## show the race that this exists for, in under a minute
 
 .PHONY: bench
 bench: build ## measure, and write docs/benchmarks.md with its charts
-	$(BENCH) -- --module "$(MODULE)"
+	$(BENCH)
 
 .PHONY: check-instructions
 check-instructions: build ## compare the instructions of a call with the committed figures; no decision may allocate
-	$(BENCH) -- instructions --check --module "$(MODULE)"
+	$(BENCH) -- instructions --check
 	$(BENCH) --example decision
 
 .PHONY: fuzz
