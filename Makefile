@@ -46,6 +46,7 @@ build: setup ## build the module: target/release/libredis_rl.so
 .PHONY: test
 test: build $(VENV) ## run every test: arithmetic, then real servers
 	cargo test --locked --workspace
+	cargo test --locked --manifest-path benches/Cargo.toml --target-dir "$(CARGO_TARGET_DIR)/bench-build"
 	cargo build --locked --features inject-panic
 	$(PYTHON) -m pytest tests
 
