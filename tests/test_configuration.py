@@ -1,5 +1,6 @@
 """The settings: on the loadmodule line, in the configuration file, in MODULE LOADEX, by CONFIG."""
 
+import shutil
 from collections.abc import Callable, Iterator
 
 import hiredis
@@ -31,7 +32,9 @@ class ServerWithFile(Server):
 
     def __init__(self, arguments: str, *lines: str) -> None:
         super().__init__({"enable-module-command": "yes"}, with_module=False)
-        self.load_line = f"loadmodule {module_path()} {arguments}".strip()
+        # CONFIG REWRITE does not quote the path: a copy, whose path has no spaces.
+        library = shutil.copy(module_path(), self.directory)
+        self.load_line = f"loadmodule {library} {arguments}".strip()
         self.file = self.directory / "server.conf"
         self.file.write_text("\n".join([self.load_line, *lines]) + "\n")
 
