@@ -4,8 +4,10 @@ With a build of its own, in which a call whose first word is `inject-panic` pani
 of that name: `cargo build --features inject-panic`, as `make test` does.
 """
 
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import hiredis
 import pytest
@@ -14,7 +16,8 @@ from harness.connection import RawConnection, Word
 from harness.observed import AOF_CONFIG
 from harness.server import REPOSITORY, Server
 
-MODULE = REPOSITORY / "target" / "debug" / ("libredis_rl.dylib" if sys.platform == "darwin" else "libredis_rl.so")
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target")
+MODULE = TARGET / "debug" / ("libredis_rl.dylib" if sys.platform == "darwin" else "libredis_rl.so")
 TRIGGER = "inject-panic"
 NOW_MS = 1_751_662_800_000
 REPLY_TIMEOUT_S = 10.0
