@@ -34,6 +34,15 @@ pub use quota::{Quota, QuotaCount};
 pub use sliding_window::{SlidingWindow, WindowCounters};
 pub use token_bucket::{BucketLevel, TokenBucket};
 
+/// The table of the kinds of limit whose state is a [`Record`](codec::Record): hands their rules to a macro, which
+/// says once what is the same for each of them.
+#[macro_export]
+macro_rules! record_kinds {
+    ($for_each:ident) => {
+        $for_each! { TokenBucket, SlidingWindow, Quota }
+    };
+}
+
 use codec::Record;
 use search::partition_point_near;
 

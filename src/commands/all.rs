@@ -6,7 +6,7 @@
 
 use super::docs::{CALL_ID, KEY, MAXWAIT, MS, NOW, NUMKEYS, PREVIEW_RULES, RULES};
 use super::error::Error;
-use super::kind::{Commit, Limit};
+use super::kind::{Commit, Limit, check_until};
 use super::leases::{LeaseLimit, LeaseSetDecision, lease_request};
 use super::record::RecordDecision;
 use crate::host::{
@@ -152,10 +152,9 @@ fn key_positions(argv: Argv<'_>) -> Range<usize> {
 
 /// Refuses rules that make no sense at this time, before a key is opened.
 fn check_times(rules: &Rules, now_ms: i64) -> Result<(), Error> {
-    rules.iter().try_for_each(|args| match args.rule {
-        AnyRule::Quota(rule, _) => rule.check_time(now_ms),
-        _ => Ok(()),
-    })
+    rules
+        .iter()
+        .try_for_each(|args| check_until(args.rule.until_ms(), now_ms))
 }
 
 /// The decisions on the rules, in the order of the keys.
@@ -184,36 +183,6 @@ enum Fate {
     Untouched,
     /// Nothing: the call was committed before.
     Repeated,
-}
-
-/// Reads the limiter that `key` holds and decides, by whichever rule it is.
-// Always inlined: the decision is made where the call keeps it.
-#[inline(always)]
-fn decide<'call>(
-    args: &RuleArgs,
-    lease: Option<Lease>,
-    argv: Argv<'call>,
-    key: &mut impl OpenKey,
-    now_ms: i64,
-) -> Result<AnyDecision<'call>, Error> {
-    Ok(match &args.rule {
-        AnyRule::TokenBucket(rule, request) => {
-            AnyDecision::TokenBucket(rule.decide(*request, key, now_ms)?)
-        }
-        AnyRule::Sliding(rule, request) => {
-            AnyDecision::Sliding(rule.decide(*request, key, now_ms)?)
-        }
-        AnyRule::Quota(rule, request) => AnyDecision::Quota(rule.decide(*request, key, now_ms)?),
-        AnyRule::Concurrency { rule, is_release } => {
-            let Some(lease) = lease else {
-                let error = SyntaxError::Requires("CONCURRENCY", "ID");
-                return Err(Error::Syntax(error, &All::INFO));
-            };
-            let request = lease_request(*is_release, lease);
-            let limit = LeaseLimit::new(*rule, lease, argv);
-            AnyDecision::Concurrency(limit.decide(request, key, now_ms)?)
-        }
-    })
 }
 
 /// What becomes of the call as a whole.
@@ -283,52 +252,90 @@ fn reply(context: Context<'_>, outcome: Outcome, replies: &Replies) {
     }
 }
 
-/// A decision of any kind.
-enum AnyDecision<'call> {
-    TokenBucket(RecordDecision<TokenBucket>),
-    Sliding(RecordDecision<SlidingWindow>),
-    Quota(RecordDecision<Quota>),
-    Concurrency(LeaseSetDecision<'call>),
-}
+macro_rules! any_decision {
+    ($($kind:ident),*) => {
+        /// A decision of any kind. A `dyn` would cost an RL.ALL of two 11 %.
+        enum AnyDecision<'call> {
+            $($kind(RecordDecision<$kind>),)*
+            Concurrency(LeaseSetDecision<'call>),
+        }
 
-/// Does the same with a decision of any kind: a `dyn` would cost an RL.ALL of two 11 %.
-macro_rules! with_decision {
-    ($any:expr, $decision:ident => $result:expr) => {
-        match $any {
-            AnyDecision::TokenBucket($decision) => $result,
-            AnyDecision::Sliding($decision) => $result,
-            AnyDecision::Quota($decision) => $result,
-            AnyDecision::Concurrency($decision) => $result,
+        /// Reads the limiter that `key` holds and decides, by whichever rule it is.
+        // Always inlined: the decision is made where the call keeps it.
+        #[inline(always)]
+        fn decide<'call>(
+            args: &RuleArgs,
+            lease: Option<Lease>,
+            argv: Argv<'call>,
+            key: &mut impl OpenKey,
+            now_ms: i64,
+        ) -> Result<AnyDecision<'call>, Error> {
+            Ok(match &args.rule {
+                $(AnyRule::$kind(rule, request) => {
+                    AnyDecision::$kind(rule.decide(*request, key, now_ms)?)
+                })*
+                AnyRule::Concurrency { rule, is_release } => {
+                    let Some(lease) = lease else {
+                        let error = SyntaxError::Requires("CONCURRENCY", "ID");
+                        return Err(Error::Syntax(error, &All::INFO));
+                    };
+                    let request = lease_request(*is_release, lease);
+                    let limit = LeaseLimit::new(*rule, lease, argv);
+                    AnyDecision::Concurrency(limit.decide(request, key, now_ms)?)
+                }
+            })
+        }
+
+        impl Commit for AnyDecision<'_> {
+            fn is_allowed(&self) -> bool {
+                match self {
+                    $(Self::$kind(decision) => decision.is_allowed(),)*
+                    Self::Concurrency(decision) => decision.is_allowed(),
+                }
+            }
+
+            fn has_live_lease(&self) -> Option<bool> {
+                match self {
+                    $(Self::$kind(decision) => decision.has_live_lease(),)*
+                    Self::Concurrency(decision) => decision.has_live_lease(),
+                }
+            }
+
+            fn outcome(&self) -> Outcome {
+                match self {
+                    $(Self::$kind(decision) => decision.outcome(),)*
+                    Self::Concurrency(decision) => decision.outcome(),
+                }
+            }
+
+            fn committed(&self, unit: TimeUnit) -> Reply {
+                match self {
+                    $(Self::$kind(decision) => decision.committed(unit),)*
+                    Self::Concurrency(decision) => decision.committed(unit),
+                }
+            }
+
+            fn previewed(&self, unit: TimeUnit) -> Reply {
+                match self {
+                    $(Self::$kind(decision) => decision.previewed(unit),)*
+                    Self::Concurrency(decision) => decision.previewed(unit),
+                }
+            }
+
+            fn repeated(&self, unit: TimeUnit) -> Reply {
+                match self {
+                    $(Self::$kind(decision) => decision.repeated(unit),)*
+                    Self::Concurrency(decision) => decision.repeated(unit),
+                }
+            }
+
+            fn commit(&self, key: &mut WriteKey<'_>, server_now_ms: i64) -> Result<(), Error> {
+                match self {
+                    $(Self::$kind(decision) => decision.commit(key, server_now_ms),)*
+                    Self::Concurrency(decision) => decision.commit(key, server_now_ms),
+                }
+            }
         }
     };
 }
-
-impl Commit for AnyDecision<'_> {
-    fn is_allowed(&self) -> bool {
-        with_decision!(self, decision => decision.is_allowed())
-    }
-
-    fn has_live_lease(&self) -> Option<bool> {
-        with_decision!(self, decision => decision.has_live_lease())
-    }
-
-    fn outcome(&self) -> Outcome {
-        with_decision!(self, decision => decision.outcome())
-    }
-
-    fn committed(&self, unit: TimeUnit) -> Reply {
-        with_decision!(self, decision => decision.committed(unit))
-    }
-
-    fn previewed(&self, unit: TimeUnit) -> Reply {
-        with_decision!(self, decision => decision.previewed(unit))
-    }
-
-    fn repeated(&self, unit: TimeUnit) -> Reply {
-        with_decision!(self, decision => decision.repeated(unit))
-    }
-
-    fn commit(&self, key: &mut WriteKey<'_>, server_now_ms: i64) -> Result<(), Error> {
-        with_decision!(self, decision => decision.commit(key, server_now_ms))
-    }
-}
+limiter::record_kinds!(any_decision);

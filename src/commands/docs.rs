@@ -1,8 +1,11 @@
 //! The arguments as COMMAND DOCS describes them: redis-cli shows hints from these while one types.
 
+use super::record::RecordKind;
 use crate::host::{ArgDoc, ArgKind};
-use syntax::Parameter;
+use limiter::{Quota, SlidingWindow, TokenBucket};
+use std::marker::PhantomData;
 use syntax::parameter::{self, Domain};
+use syntax::{Parameter, ParseRule};
 
 /// The documentation of a parameter.
 pub const fn doc(parameter: &Parameter) -> ArgDoc {
@@ -121,50 +124,42 @@ pub const PERIOD: ArgDoc = ArgDoc::required(
     ]),
 );
 
-/// A rule of RL.ALL: an algorithm with its parameters, and what is asked of it.
-const fn rule(name: &'static str, token: &'static str, args: &'static [ArgDoc]) -> ArgDoc {
-    ArgDoc::with_token(name, ArgKind::Block(args), token)
-}
-
 /// The name of the rules in COMMAND DOCS.
 pub const RULE: &str = "rule";
 
-/// The rules of RL.ALL, one for each key.
-pub const RULES: ArgDoc = ArgDoc::required(
-    RULE,
-    ArgKind::OneOf(&[
-        rule(
-            "token_bucket",
-            "TOKENBUCKET",
-            &[CAPACITY, REFILL_RATE, RULE_REQUEST, SHADOW],
-        ),
-        rule("sliding", "SLIDING", &[LIMIT, WINDOW, RULE_REQUEST, SHADOW]),
-        rule("quota", "QUOTA", &[LIMIT, PERIOD, RULE_REQUEST, SHADOW]),
-        rule(
-            "concurrency",
-            "CONCURRENCY",
-            &[MAX_LEASES, LEASE, RELEASE, SHADOW],
-        ),
-    ]),
-)
-.repeated();
+/// The parts of a rule of RL.ALL: its parameters and what is asked of it.
+struct RuleParts<R>(PhantomData<R>);
 
-/// The rules of RL.ALL_RO.
-pub const PREVIEW_RULES: ArgDoc = ArgDoc::required(
-    RULE,
-    ArgKind::OneOf(&[
-        rule(
-            "token_bucket",
-            "TOKENBUCKET",
-            &[CAPACITY, REFILL_RATE, COST.optional(), SHADOW],
-        ),
-        rule(
-            "sliding",
-            "SLIDING",
-            &[LIMIT, WINDOW, COST.optional(), SHADOW],
-        ),
-        rule("quota", "QUOTA", &[LIMIT, PERIOD, COST.optional(), SHADOW]),
-        rule("concurrency", "CONCURRENCY", &[MAX_LEASES, LEASE, SHADOW]),
-    ]),
-)
-.repeated();
+impl<R: RecordKind> RuleParts<R> {
+    const WRITE: [ArgDoc; 4] = [R::PARAMETERS[0], R::PARAMETERS[1], RULE_REQUEST, SHADOW];
+    const PREVIEW: [ArgDoc; 4] = [R::PARAMETERS[0], R::PARAMETERS[1], COST.optional(), SHADOW];
+}
+
+const fn rule(keyword: &'static str, parts: &'static [ArgDoc]) -> ArgDoc {
+    ArgDoc::with_token(keyword, ArgKind::Block(parts), keyword)
+}
+
+macro_rules! rules {
+    ($($kind:ident),*) => {
+        /// The rules of RL.ALL, one for each key.
+        pub const RULES: ArgDoc = ArgDoc::required(
+            RULE,
+            ArgKind::OneOf(&[
+                $(rule($kind::KEYWORD, &RuleParts::<$kind>::WRITE),)*
+                rule("CONCURRENCY", &[MAX_LEASES, LEASE, RELEASE, SHADOW]),
+            ]),
+        )
+        .repeated();
+
+        /// The rules of RL.ALL_RO.
+        pub const PREVIEW_RULES: ArgDoc = ArgDoc::required(
+            RULE,
+            ArgKind::OneOf(&[
+                $(rule($kind::KEYWORD, &RuleParts::<$kind>::PREVIEW),)*
+                rule("CONCURRENCY", &[MAX_LEASES, LEASE, SHADOW]),
+            ]),
+        )
+        .repeated();
+    };
+}
+limiter::record_kinds!(rules);

@@ -48,6 +48,14 @@ pub trait Limit: Copy {
     ) -> Result<Self::Decision, Error>;
 }
 
+/// Refuses a period that is over, where a call says when its period ends.
+pub fn check_until(until_ms: Option<i64>, now_ms: i64) -> Result<(), Error> {
+    match until_ms {
+        Some(until_ms) if until_ms <= now_ms => Err(Error::UntilPassed),
+        _ => Ok(()),
+    }
+}
+
 /// A decision as the flow of a call sees it: something to commit, or not.
 pub trait Commit {
     fn is_allowed(&self) -> bool;

@@ -24,12 +24,15 @@ use single::{Preview, Single};
 /// Registers the settings, with the module arguments as their defaults, and every command that they ask for.
 pub fn register(registrar: &Registrar, arguments: &[String]) -> Result<(), LoadError> {
     settings::register(registrar, arguments)?;
-    registrar.register::<Single<TokenBucket>>()?;
-    registrar.register::<Preview<TokenBucket>>()?;
-    registrar.register::<Single<SlidingWindow>>()?;
-    registrar.register::<Preview<SlidingWindow>>()?;
-    registrar.register::<Single<Quota>>()?;
-    registrar.register::<Preview<Quota>>()?;
+    macro_rules! register_each {
+        ($($kind:ident),*) => {
+            $(
+                registrar.register::<Single<$kind>>()?;
+                registrar.register::<Preview<$kind>>()?;
+            )*
+        };
+    }
+    limiter::record_kinds!(register_each);
     registrar.register::<Single<ConcurrencyKind>>()?;
     registrar.register::<Preview<ConcurrencyKind>>()?;
     registrar.register::<leases::Release>()?;

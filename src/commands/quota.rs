@@ -2,7 +2,7 @@
 
 use super::docs::{KEY, LIMIT, MS, NOW, PERIOD, PREVIEW_REQUEST, REQUEST};
 use super::record::RecordKind;
-use crate::host::{CommandInfo, KeyAccess, KeyPositions, counters};
+use crate::host::{ArgDoc, CommandInfo, KeyAccess, KeyPositions, counters};
 use limiter::Quota;
 
 impl RecordKind for Quota {
@@ -23,6 +23,7 @@ impl RecordKind for Quota {
         access: KeyAccess::Read,
         args: &[KEY, LIMIT, PERIOD, PREVIEW_REQUEST, NOW, MS],
         counters: counters!(),
-        ..Self::COMMAND
+        ..<Self as RecordKind>::COMMAND
     };
+    const PARAMETERS: [ArgDoc; 2] = [LIMIT, PERIOD];
 }

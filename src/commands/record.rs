@@ -1,21 +1,26 @@
 //! Limiters whose state is a string of fixed size: reading one, and writing it back.
 
 use super::error::Error;
-use super::kind::{Call, Commit, Kind, Limit};
-use crate::host::{Argv, CommandInfo, Hash, OpenKey, Outcome, Value, WriteKey};
+use super::kind::{Call, Commit, Kind, Limit, check_until};
+use crate::host::{ArgDoc, Argv, CommandInfo, Hash, OpenKey, Outcome, Value, WriteKey};
 use limiter::codec::{self, Record};
-use limiter::{
-    Answer, BucketLevel, Decision, QuotaCount, Reply, Request, Rule, WindowCounters, Write, decide,
-};
+use limiter::{Answer, Decision, Reply, Request, Rule, Write, decide};
 use syntax::{ParseRule, SingleArgs, SyntaxError, TimeUnit, parse_single, parse_single_preview};
 
 /// A kind of limit whose state is a string of fixed size. Its commands' documentation is all that a new one adds here;
 /// its arithmetic is in the limiter, its parameters in the syntax.
-pub trait RecordKind: ParseRule<State: FromLuaHash> {
+pub trait RecordKind: ParseRule {
     /// The command that writes.
     const COMMAND: CommandInfo;
     /// The command that previews.
     const PREVIEW: CommandInfo;
+    /// The parameters of its rule in RL.ALL.
+    const PARAMETERS: [ArgDoc; 2];
+
+    /// The state in a hash that a Lua script left behind, from which the limiter goes on; `None` if it is not a script's.
+    fn from_lua_hash(_hash: &Hash<'_>) -> Option<Self::State> {
+        None
+    }
 }
 
 impl<R: RecordKind> Kind for R {
@@ -45,32 +50,6 @@ impl<R: RecordKind> From<SingleArgs<R>> for Call<R> {
     }
 }
 
-/// What a Lua script may have left in a hash, from which a limiter goes on.
-pub trait FromLuaHash: Record {
-    /// The state that the hash holds; `None` if it is not the script's.
-    fn from_lua_hash(_hash: &Hash<'_>) -> Option<Self> {
-        None
-    }
-}
-
-impl FromLuaHash for BucketLevel {
-    /// The hash of lua-reference/token_bucket.lua: `tokens` and `last_refill_ms`, and nothing else.
-    fn from_lua_hash(hash: &Hash<'_>) -> Option<Self> {
-        let field = |name| syntax::decimal(&hash.field(name)?, &syntax::AMOUNT);
-        if hash.len() != 2 {
-            return None;
-        }
-        Some(Self {
-            tokens: field(c"tokens")?,
-            last_ms: field(c"last_refill_ms")? as i64,
-        })
-    }
-}
-
-impl FromLuaHash for WindowCounters {}
-
-impl FromLuaHash for QuotaCount {}
-
 /// A decision, and whether the state was found in a script's hash, which the limiter's own string then replaces.
 pub struct RecordDecision<R: Rule> {
     decision: Decision<R>,
@@ -83,10 +62,7 @@ impl<R: RecordKind> Limit for R {
 
     #[inline(always)]
     fn check_time(self, now_ms: i64) -> Result<(), Error> {
-        match self.until_ms() {
-            Some(until_ms) if until_ms <= now_ms => Err(Error::UntilPassed),
-            _ => Ok(()),
-        }
+        check_until(self.until_ms(), now_ms)
     }
 
     #[inline(always)]
@@ -100,7 +76,7 @@ impl<R: RecordKind> Limit for R {
             Value::Missing => (None, false),
             Value::Bytes(bytes) => (Some(codec::decode(bytes).ok_or(Error::WrongType)?), false),
             Value::Hash(hash) => {
-                let state = R::State::from_lua_hash(&hash).ok_or(Error::WrongType)?;
+                let state = R::from_lua_hash(&hash).ok_or(Error::WrongType)?;
                 (Some(state), true)
             }
             Value::OtherType => return Err(Error::WrongType),
@@ -112,7 +88,7 @@ impl<R: RecordKind> Limit for R {
     }
 }
 
-impl<R: Rule<State: FromLuaHash>> Commit for RecordDecision<R> {
+impl<R: Rule> Commit for RecordDecision<R> {
     fn is_allowed(&self) -> bool {
         self.decision.is_allowed()
     }

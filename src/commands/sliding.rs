@@ -2,7 +2,7 @@
 
 use super::docs::{KEY, LIMIT, MS, NOW, PREVIEW_REQUEST, REQUEST, WINDOW};
 use super::record::RecordKind;
-use crate::host::{CommandInfo, KeyAccess, KeyPositions, counters};
+use crate::host::{ArgDoc, CommandInfo, KeyAccess, KeyPositions, counters};
 use limiter::SlidingWindow;
 
 impl RecordKind for SlidingWindow {
@@ -23,6 +23,7 @@ impl RecordKind for SlidingWindow {
         access: KeyAccess::Read,
         args: &[KEY, LIMIT, WINDOW, PREVIEW_REQUEST, NOW, MS],
         counters: counters!(),
-        ..Self::COMMAND
+        ..<Self as RecordKind>::COMMAND
     };
+    const PARAMETERS: [ArgDoc; 2] = [LIMIT, WINDOW];
 }

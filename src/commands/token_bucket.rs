@@ -2,8 +2,8 @@
 
 use super::docs::{CAPACITY, KEY, MAXWAIT, MS, NOW, PREVIEW_REQUEST, REFILL_RATE, REQUEST};
 use super::record::RecordKind;
-use crate::host::{CommandInfo, KeyAccess, KeyPositions, counters};
-use limiter::TokenBucket;
+use crate::host::{ArgDoc, CommandInfo, Hash, KeyAccess, KeyPositions, counters};
+use limiter::{BucketLevel, TokenBucket};
 
 impl RecordKind for TokenBucket {
     const COMMAND: CommandInfo = CommandInfo {
@@ -31,6 +31,19 @@ impl RecordKind for TokenBucket {
             MS,
         ],
         counters: counters!(),
-        ..Self::COMMAND
+        ..<Self as RecordKind>::COMMAND
     };
+    const PARAMETERS: [ArgDoc; 2] = [CAPACITY, REFILL_RATE];
+
+    /// The hash of lua-reference/token_bucket.lua: `tokens` and `last_refill_ms`, and nothing else.
+    fn from_lua_hash(hash: &Hash<'_>) -> Option<BucketLevel> {
+        let field = |name| syntax::decimal(&hash.field(name)?, &syntax::AMOUNT);
+        if hash.len() != 2 {
+            return None;
+        }
+        Some(BucketLevel {
+            tokens: field(c"tokens")?,
+            last_ms: field(c"last_refill_ms")? as i64,
+        })
+    }
 }

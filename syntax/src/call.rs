@@ -161,8 +161,11 @@ pub fn parse_all<'a>(
             return Err(SyntaxError::TrailingArgument);
         }
     }
+    // What can wait may; the other kinds must have room now.
     if let Some(max_wait_ms) = max_wait_ms {
-        let_buckets_wait(rules, max_wait_ms);
+        for args in rules.iter_mut() {
+            args.rule.let_wait(max_wait_ms);
+        }
     }
     let lease = lease.finish()?;
     let has_leases = rules
@@ -178,28 +181,13 @@ pub fn parse_all<'a>(
     }
 }
 
-/// `MAXWAIT` of RL.ALL: every bucket that is asked for a cost may wait, the other kinds must have room now.
-#[cold]
-fn let_buckets_wait(rules: &mut Rules, max_wait_ms: i64) {
-    for args in rules {
-        if let AnyRule::TokenBucket(_, request) = &mut args.rule
-            && let Request::Cost(cost) = *request
-        {
-            *request = Request::Reserve { cost, max_wait_ms };
-        }
-    }
-}
-
 /// Refuses rules that a read-only command cannot preview.
 pub fn check_read_only(rules: &Rules) -> Result<(), SyntaxError> {
     rules.iter().try_for_each(|args| match args.rule {
-        AnyRule::TokenBucket(_, request)
-        | AnyRule::Sliding(_, request)
-        | AnyRule::Quota(_, request) => check_request_read_only(request),
-        AnyRule::Concurrency {
-            is_release: true, ..
-        } => Err(SyntaxError::ReadOnly("RELEASE")),
-        AnyRule::Concurrency { .. } => Ok(()),
+        AnyRule::Concurrency { is_release, .. } if is_release => {
+            Err(SyntaxError::ReadOnly("RELEASE"))
+        }
+        rule => rule.request().map_or(Ok(()), check_request_read_only),
     })
 }
 

@@ -27,7 +27,8 @@ pub struct Options {
 }
 
 /// Whether `arg` is the keyword, in any case; clients mostly send it as the reference writes it.
-pub(crate) fn is_keyword<const LEN: usize>(arg: &[u8], keyword: &[u8; LEN]) -> bool {
+#[inline(always)]
+pub(crate) fn is_keyword(arg: &[u8], keyword: &[u8]) -> bool {
     arg == keyword || arg.eq_ignore_ascii_case(keyword)
 }
 

@@ -11,6 +11,9 @@ use limiter::{Concurrency, Quota, Request, Rule, SlidingWindow, TokenBucket};
 
 /// A rule that can be read from arguments.
 pub trait ParseRule: Rule {
+    /// What it begins with in RL.ALL.
+    const KEYWORD: &'static str;
+
     /// Whether a call may wait for it: `MAXWAIT`.
     const CAN_WAIT: bool = false;
 
@@ -34,6 +37,7 @@ pub trait ParseRule: Rule {
 }
 
 impl ParseRule for TokenBucket {
+    const KEYWORD: &'static str = "TOKENBUCKET";
     const CAN_WAIT: bool = true;
 
     #[inline(always)]
@@ -49,6 +53,8 @@ impl ParseRule for TokenBucket {
 }
 
 impl ParseRule for SlidingWindow {
+    const KEYWORD: &'static str = "SLIDING";
+
     #[inline(always)]
     fn parse<'a>(args: &mut impl Iterator<Item = &'a [u8]>) -> Result<Option<Self>, SyntaxError> {
         let (Some(limit), Some(window_s)) = (args.next(), args.next()) else {
@@ -62,6 +68,8 @@ impl ParseRule for SlidingWindow {
 }
 
 impl ParseRule for Quota {
+    const KEYWORD: &'static str = "QUOTA";
+
     #[inline(always)]
     fn parse<'a>(args: &mut impl Iterator<Item = &'a [u8]>) -> Result<Option<Self>, SyntaxError> {
         let (Some(limit), Some(period)) = (args.next(), args.next()) else {
@@ -139,19 +147,6 @@ pub(crate) fn parse_concurrency<'a>(
     }))
 }
 
-/// A rule of RL.ALL, with what is asked of it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum AnyRule {
-    TokenBucket(TokenBucket, Request),
-    Sliding(SlidingWindow, Request),
-    Quota(Quota, Request),
-    Concurrency {
-        rule: Concurrency,
-        /// `RELEASE`: end the lease instead of taking it.
-        is_release: bool,
-    },
-}
-
 /// A rule of RL.ALL and whether it may deny the call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RuleArgs {
@@ -160,26 +155,68 @@ pub struct RuleArgs {
     pub is_shadow: bool,
 }
 
-/// Reads the rule for this key, counted from 1, from the front of `args`, onto the end of `rules`.
-#[inline(always)]
-pub(crate) fn push_rule<'a>(
-    args: &mut (impl Iterator<Item = &'a [u8]> + Clone),
-    key: usize,
-    rules: &mut Rules,
-) -> Result<(), SyntaxError> {
-    let keyword = args.next().ok_or(SyntaxError::MissingRule { key })?;
-    if is_keyword(keyword, b"TOKENBUCKET") {
-        push_with_request(args, key, AnyRule::TokenBucket, rules)
-    } else if is_keyword(keyword, b"SLIDING") {
-        push_with_request(args, key, AnyRule::Sliding, rules)
-    } else if is_keyword(keyword, b"QUOTA") {
-        push_with_request(args, key, AnyRule::Quota, rules)
-    } else if is_keyword(keyword, b"CONCURRENCY") {
-        push_concurrency(args, key, rules)
-    } else {
-        Err(SyntaxError::MissingRule { key })
-    }
+macro_rules! any_rule {
+    ($($kind:ident),*) => {
+        /// A rule of RL.ALL, with what is asked of it.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum AnyRule {
+            $($kind($kind, Request),)*
+            Concurrency {
+                rule: Concurrency,
+                /// `RELEASE`: end the lease instead of taking it.
+                is_release: bool,
+            },
+        }
+
+        impl AnyRule {
+            /// What is asked of a rule that can be asked for a cost.
+            pub fn request(&self) -> Option<Request> {
+                match self {
+                    $(Self::$kind(_, request) => Some(*request),)*
+                    Self::Concurrency { .. } => None,
+                }
+            }
+
+            /// See [`ParseRule::until_ms`].
+            pub fn until_ms(&self) -> Option<i64> {
+                match self {
+                    $(Self::$kind(rule, _) => rule.until_ms(),)*
+                    Self::Concurrency { .. } => None,
+                }
+            }
+
+            /// Lets a rule that can wait, and is asked for a cost, wait for it.
+            pub(crate) fn let_wait(&mut self, max_wait_ms: i64) {
+                match self {
+                    $(Self::$kind(_, request) if $kind::CAN_WAIT => {
+                        if let Request::Cost(cost) = *request {
+                            *request = Request::Reserve { cost, max_wait_ms };
+                        }
+                    })*
+                    _ => {}
+                }
+            }
+        }
+
+        /// Reads the rule for this key, counted from 1, from the front of `args`, onto the end of `rules`.
+        #[inline(always)]
+        pub(crate) fn push_rule<'a>(
+            args: &mut (impl Iterator<Item = &'a [u8]> + Clone),
+            key: usize,
+            rules: &mut Rules,
+        ) -> Result<(), SyntaxError> {
+            let keyword = args.next().ok_or(SyntaxError::MissingRule { key })?;
+            $(if is_keyword(keyword, $kind::KEYWORD.as_bytes()) {
+                return push_with_request(args, key, AnyRule::$kind, rules);
+            })*
+            if is_keyword(keyword, b"CONCURRENCY") {
+                return push_concurrency(args, key, rules);
+            }
+            Err(SyntaxError::MissingRule { key })
+        }
+    };
 }
+limiter::record_kinds!(any_rule);
 
 /// Reads a rule of which a cost can be asked.
 #[inline(always)]

@@ -106,7 +106,7 @@ fn check_all(args: &[&[u8]]) {
             for args in &read {
                 match args.rule {
                     AnyRule::TokenBucket(rule, _) => check_bucket_rule(rule),
-                    AnyRule::Sliding(rule, _) => check_window_rule(rule),
+                    AnyRule::SlidingWindow(rule, _) => check_window_rule(rule),
                     AnyRule::Quota(rule, _) => check_quota_rule(rule),
                     AnyRule::Concurrency { rule, is_release } => {
                         check_concurrency_rule(rule);
@@ -114,10 +114,7 @@ fn check_all(args: &[&[u8]]) {
                         changes |= is_release;
                     }
                 }
-                if let AnyRule::TokenBucket(_, request)
-                | AnyRule::Sliding(_, request)
-                | AnyRule::Quota(_, request) = args.rule
-                {
+                if let Some(request) = args.rule.request() {
                     check_request(request);
                     changes |= !is_read_only(request);
                 }
