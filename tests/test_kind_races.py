@@ -14,7 +14,7 @@ from harness.state import read_bucket
 from harness.tally import Tally
 
 CONNECTIONS = 40
-LIMIT = 7
+LIMIT = 3
 ROUNDS = 50
 CALLS = 25
 RATE = 200
