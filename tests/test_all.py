@@ -13,10 +13,11 @@ import hiredis
 import pytest
 
 from harness import parity, state
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.model import Model
 from harness.observed import ObservedServer
-from harness.parity import TODAY_MS, Call
+from harness.parity import Call
 from harness.server import Server, wait_until
 from harness.tally import Tally
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import pytest
 
 from harness import kinds, parity
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.kinds import AtLeast, Request, SlidingWindow
 from harness.model import Model
-from harness.parity import HIGHEST, TODAY_MS, Call
+from harness.parity import HIGHEST, Call
 from harness.state import Bucket, Window, read_bucket, read_window
 from harness.tally import Tally
 

@@ -12,10 +12,11 @@ import hiredis
 import pytest
 
 from harness import parity, state
+from harness.clock import TODAY_MS, server_ms
 from harness.connection import RawConnection, Word
 from harness.model import Model
 from harness.observed import ObservedServer
-from harness.parity import TODAY_MS, Call
+from harness.parity import Call
 from harness.server import HOST, Server, wait_until
 from harness.tally import Tally
 
@@ -164,11 +165,6 @@ def pass_deadline(connection: RawConnection, deadline_ms: int) -> None:
     """Waits for the server's clock to be past it."""
 
     wait_until(lambda: server_ms(connection) > deadline_ms, what="the deadline is past")
-
-
-def server_ms(connection: RawConnection) -> int:
-    seconds, microseconds = connection.call("TIME")
-    return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 EMPTY = {"TOKENBUCKET": state.bucket_bytes(0.0, TODAY_MS), "SLIDING": state.window_bytes(60.0, INDEX, 10.0, 10.0)}

@@ -10,10 +10,11 @@ from itertools import islice
 import pytest
 
 from harness import kinds, parity, state
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.model import Model
 from harness.observed import ObservedServer
-from harness.parity import TODAY_MS, Call
+from harness.parity import Call
 from harness.tally import Tally
 
 CALLS = int(os.environ.get("RL_REFUND_CALLS") or 20_000)

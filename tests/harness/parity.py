@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from . import scripts, state
+from .clock import TODAY_MS
 from .connection import RawConnection, Word
 from .kinds import SlidingWindow
 from .model import Model
 
-TODAY_MS = 1_751_662_800_000
 HIGHEST = 2**53
 SHORTEST_WINDOW_S = 0.001
 LONGEST_WINDOW_S = HIGHEST / 1000

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from . import periods
+from .clock import CLOCK_SLACK_MS, TODAY_MS, server_ms
 from .connection import RawConnection, Word
 from .kinds import State
 from .model import Model
-from .parity import HIGHEST, TODAY_MS, log_uniform
+from .parity import HIGHEST, log_uniform
 from .replica import ReplicaStream
 from .state import bytes_of
 
@@ -327,15 +328,6 @@ def assert_held(connection: RawConnection, ran: Ran, before_ms: int, after_ms: i
             assert deadline_ms - ttl_ms >= before_ms, key
         else:
             assert before_ms <= deadline_ms - ttl_ms <= after_ms, key
-
-
-#: The clock of TIME and that of a command are read at two moments, and one of them may be cached.
-CLOCK_SLACK_MS = 50
-
-
-def server_ms(connection: RawConnection) -> int:
-    seconds, microseconds = connection.call("TIME")
-    return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 def run_batch(connection: RawConnection, stream: ReplicaStream, traces: list[list[Words]]) -> Ran:
