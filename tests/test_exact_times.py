@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from harness import kinds, parity, traces
+from harness import kinds, traces
 from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.kinds import LATEST_TIME, NEVER, SlidingWindow, State
@@ -201,19 +201,6 @@ PROBED = [
 ]
 
 
-def up_to_the_last_now(rng: random.Random, key: str, length: int) -> list[Words]:
-    """Calls and previews on a bucket or a window, as the scripts take them."""
-    calls = [call.module_words(key) for call in parity.random_trace(rng, length)]
-    return [[f"{name}_RO" if rng.random() < 0.3 else name, *words] for name, *words in calls]
-
-
-def of_kind(kind: str) -> traces.Maker:
-    return lambda rng, key, length: traces.single_trace(rng, key, length, kind)
-
-
-MAKERS = {kind: of_kind(kind) for kind in traces.KINDS} | {"up to the last NOW": up_to_the_last_now}
-
-
 def in_step(rng: random.Random, maker: traces.Maker, count: int) -> Iterator[list[Words]]:
     """The first calls of all traces, each on a key of its own, then the second ones, and so on; all with MS."""
     made = [maker(rng, f"k{number}", CALLS_A_TRACE) for number in range(count)]
@@ -221,19 +208,19 @@ def in_step(rng: random.Random, maker: traces.Maker, count: int) -> Iterator[lis
         yield [words if "MS" in words or words[0] == "RL.RELEASE" else [*words, "MS"] for words in calls]
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", traces.MAKERS)
 def test_the_times_are_exact_to_the_millisecond(
     raw: RawConnection, rng: random.Random, seed: str, tally: Tally, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kinds, "MOST_WINDOWS", MOST_WINDOWS_OF_THE_MODEL)
     counts = dict.fromkeys([what for what, *_ in PROBED], 0)
     limiters = Model()
-    for calls in in_step(rng, MAKERS[name], TRACES // 4):
+    for calls in in_step(rng, traces.MAKERS[name], TRACES // 4):
         step = []
         for words, reply in zip(calls, raw.call_all(calls)):
             expected = limiters.call(*words)
             assert reply == expected, f"{traces.shown([words])}: {reply}, model {expected}"
-            if words[0] != "RL.RELEASE":
+            if words[0] not in ("RL.RELEASE", "RL.ALL"):
                 step.append(Asked(words, reply, expected, limiters.limiters.get(str(words[1]).encode())))
         raw.call_all([words for asked in step if is_told_to_wait(asked) for words in refill(asked)])
         for what, probes_of, check in PROBED:

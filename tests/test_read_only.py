@@ -18,6 +18,7 @@ from harness.model import Model
 from harness.observed import ObservedServer
 from harness.parity import Call
 from harness.server import HOST, Server, wait_until
+from harness.state import hold
 from harness.tally import Tally
 
 CALLS = int(os.environ.get("RL_PREVIEW_CALLS") or 20_000)
@@ -53,11 +54,6 @@ def single_and_all(algorithm: str, key: bytes, *options: Word) -> list[tuple[Wor
     """A preview of `key`, by both commands that can give it. Options of the rule come first."""
     rule = RULES[algorithm]
     return [(f"RL.{algorithm}_RO", key, *rule[1:], *options), ("RL.ALL_RO", "1", key, *rule, *options)]
-
-
-def hold(connection: RawConnection, key: bytes, value: bytes | None, ttl_ms: int | None) -> None:
-    if value is not None:
-        assert connection.call("SET", key, value, *(("PX", ttl_ms) if ttl_ms else ())) == b"OK"
 
 
 @pytest.mark.parametrize("command", PREVIEWS)
