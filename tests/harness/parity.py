@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from . import scripts, state
 from .clock import TODAY_MS
@@ -282,31 +282,6 @@ def model_mismatch(connection: RawConnection, trace: Trace) -> str | None:
 # Showing what went wrong
 
 
-def minimised(trace: Trace, fails: Callable[[Trace], bool]) -> Trace:
-    """A trace that still fails and of which nothing can be left out (delta debugging), with plain
-    numbers wherever they fail too."""
-    chunk = max(1, len(trace) // 2)
-    while True:
-        start, shrunk = 0, False
-        while start < len(trace):
-            shorter = trace[:start] + trace[start + chunk :]
-            if shorter and fails(shorter):
-                trace, shrunk = shorter, True
-            else:
-                start += chunk
-        if chunk == 1 and not shrunk:
-            break
-        chunk = max(1, chunk // 2)
-    for position in range(len(trace)):
-        for change in ({"cost": "1"}, {"cost": "0"}, {"first": "1"}, {"first": "10"}, {"second": "1"}, {"now_ms": TODAY_MS}):
-            plainer = [*trace]
-            plainer[position] = replace(trace[position], **change)
-            if plainer != trace and fails(plainer):
-                trace = plainer
-                break
-    return trace
-
-
 def replayable(trace: Trace) -> str:
     """The trace as commands for a shell, for an empty server with the module."""
     lines = ["redis-cli FLUSHALL"]
@@ -320,11 +295,10 @@ def replayable(trace: Trace) -> str:
 
 
 def explain(connection: RawConnection, mismatch: Mismatch, script_words: ScriptWords = Call.script_words) -> str:
-    """The mismatch with the smallest trace that shows one."""
-
-    def fails(trace: Trace) -> bool:
-        return bool(compare(connection, [trace], script_words))
-
-    smallest = minimised(mismatch.trace[: mismatch.position + 1], fails)
-    (shown,) = compare(connection, [smallest], script_words)
-    return f"{shown.what}, after these {len(smallest)} calls:\n{replayable(smallest)}"
+    """The mismatch, without the calls before it that it does not need."""
+    for position in reversed(range(mismatch.position)):
+        trace = mismatch.trace[: mismatch.position + 1]
+        for found in compare(connection, [trace[:position] + trace[position + 1 :]], script_words):
+            mismatch = found
+    trace = mismatch.trace[: mismatch.position + 1]
+    return f"{mismatch.what}, after these {len(trace)} calls:\n{replayable(trace)}"
