@@ -45,13 +45,6 @@ def leave_own_state(connection: RawConnection, hash_key: Word, key: Word) -> Non
 # Going on
 
 
-def bucket_trace(rng: random.Random) -> Trace:
-    while True:
-        trace = parity.random_trace(rng)
-        if not trace[0].is_sliding:
-            return trace
-
-
 def calls_of(trace: Trace, key: str, taken_over_at: int) -> Iterator[list[Word]]:
     """The first calls by the script, the others by the module, with a look at the ttl after each."""
     for position, call in enumerate(trace):
@@ -63,7 +56,7 @@ def test_the_module_goes_on_from_the_script_as_the_script_alone_would(
     raw: RawConnection, rng: random.Random, seed: str, tally: Tally
 ) -> None:
     for _ in range(TRACES):
-        trace = bucket_trace(rng)
+        trace = parity.random_trace(rng, algorithms=["TOKENBUCKET"])
         taken_over_at = rng.randrange(1, len(trace))
         raw.call("FLUSHALL")
         alone = raw.call_all(calls_of(trace, "alone", len(trace)))
