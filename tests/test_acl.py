@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 import hiredis
 import pytest
 
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.server import Server
 
-NOW_MS = 1_751_662_800_000
 USER = "limited"
 OWN, OTHER = b"tenant:1:key", b"tenant:2:key"
 BUCKET, WINDOW = ("TOKENBUCKET", "10", "1"), ("SLIDING", "10", "60")
@@ -30,10 +30,10 @@ def call_on(command: str, *keys: bytes) -> tuple[Word, ...]:
     if family == "ALL":
         rules = [KINDS[position % len(KINDS)] for position in range(len(keys))]
         lease = ("ID", "x") if LEASES in rules else ()
-        return (command, len(keys), *keys, *(word for rule in rules for word in rule), *lease, "NOW", NOW_MS)
+        return (command, len(keys), *keys, *(word for rule in rules for word in rule), *lease, "NOW", TODAY_MS)
     (key,) = keys
     lease = ("ID", "x") if family == "CONCURRENCY" else ()
-    return (command, key, "10", "60", *lease, "NOW", NOW_MS)
+    return (command, key, "10", "60", *lease, "NOW", TODAY_MS)
 
 
 @pytest.fixture

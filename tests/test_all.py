@@ -1,28 +1,18 @@
-"""RL.ALL takes what every rule asks for, or nothing at all.
+"""RL.ALL takes what every rule asks for, or nothing at all."""
 
-RL_ALL_CALLS sets how many random calls are run, RL_SEED which.
-"""
-
-import os
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import hiredis
 import pytest
 
-from harness import parity, state
+from harness import state
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
-from harness.model import Model
 from harness.observed import ObservedServer
-from harness.parity import TODAY_MS, Call
 from harness.server import Server, wait_until
-from harness.tally import Tally
+from harness.state import hold
 
-CALLS = int(os.environ.get("RL_ALL_CALLS") or 20_000)
-CALLS_A_TRACE = 50
-TRACES_A_BATCH = 20
 COMMANDS = ["RL.ALL", "RL.ALL_RO"]
 NOW = ("NOW", TODAY_MS)
 INDEX = TODAY_MS // 60_000
@@ -48,7 +38,7 @@ class Member:
     value: bytes | None
     rule: tuple[Word, ...]
     shown: list[int]
-    has_ttl: bool = True
+    ttl_ms: int | None = TTL_MS
 
 
 #: Each of them would be changed by its rule, were it carried out; the stale ones by a denial of their own too.
@@ -56,13 +46,13 @@ MEMBERS: dict[str, Member] = {
     "no bucket": Member(None, BUCKET, [1, 10]),
     "a bucket": Member(state.bucket_bytes(7.0, TODAY_MS), (*BUCKET, "COST", "2"), [1, 7]),
     "a bucket to refill": Member(state.bucket_bytes(3.0, TODAY_MS - 2500), BUCKET, [1, 5]),
-    "a bucket without a ttl": Member(state.bucket_bytes(4.0, TODAY_MS), ("TOKENBUCKET", "10", "0"), [1, 4], False),
+    "a bucket without a ttl": Member(state.bucket_bytes(4.0, TODAY_MS), ("TOKENBUCKET", "10", "0"), [1, 4], None),
     "a bucket to give back to": Member(state.bucket_bytes(4.0, TODAY_MS), (*BUCKET, "REFUND", "3"), [1, 4]),
     "no window": Member(None, SLIDING, [1, 10]),
     "a window": Member(state.window_bytes(60.0, INDEX, 2.0, 3.0), (*SLIDING, "COST", "5"), [1, 5]),
     "a window to roll over": Member(state.window_bytes(60.0, INDEX - 1, 2.0, 3.0), SLIDING, [1, 7]),
     "a window of another length": Member(state.window_bytes(120.0, INDEX // 2, 2.0, 3.0), SLIDING, [1, 5]),
-    "a window without a ttl": Member(state.window_bytes(60.0, INDEX, 0.0, 3.0), SLIDING, [1, 7], False),
+    "a window without a ttl": Member(state.window_bytes(60.0, INDEX, 0.0, 3.0), SLIDING, [1, 7], None),
     "a window to give back to": Member(state.window_bytes(60.0, INDEX, 1.0, 4.0), (*SLIDING, "REFUND", "2"), [1, 5]),
 }
 MEMBER_KEYS = [name.encode() for name in MEMBERS]
@@ -79,19 +69,14 @@ DENYING: dict[str, Member] = {
 DENYING_KEY = b"denying"
 
 
-def hold(connection: RawConnection, key: bytes, member: Member) -> None:
-    if member.value is not None:
-        connection.call("SET", key, member.value, *(("PX", TTL_MS) if member.has_ttl else ()))
-
-
 @pytest.mark.parametrize("denying", DENYING)
 def test_a_denial_anywhere_leaves_every_key_byte_identical_with_its_ttl_and_no_trace(
     observed: ObservedServer, denying: str
 ) -> None:
     connection = observed.connection
     for key, member in zip(MEMBER_KEYS, MEMBERS.values()):
-        hold(connection, key, member)
-    hold(connection, DENYING_KEY, DENYING[denying])
+        hold(connection, key, member.value, member.ttl_ms)
+    hold(connection, DENYING_KEY, DENYING[denying].value, TTL_MS)
     allowing = list(zip(MEMBER_KEYS, MEMBERS.values()))
     for position in range(len(allowing) + 1):
         members = [*allowing[:position], (DENYING_KEY, DENYING[denying]), *allowing[position:]]
@@ -109,7 +94,7 @@ def test_a_denial_by_all_rules_leaves_every_key_byte_identical_with_its_ttl_and_
 ) -> None:
     keys = [name.encode() for name in DENYING]
     for key, member in zip(keys, DENYING.values()):
-        hold(observed.connection, key, member)
+        hold(observed.connection, key, member.value, member.ttl_ms)
     before = observed.traces(*keys)
     rules = flat([member.rule for member in DENYING.values()])
     reply = observed.connection.call("RL.ALL", len(keys), *keys, *rules, *NOW)
@@ -120,7 +105,7 @@ def test_a_denial_by_all_rules_leaves_every_key_byte_identical_with_its_ttl_and_
 def test_where_all_allow_every_key_is_changed(observed: ObservedServer) -> None:
     """Against a table above that could not fail."""
     for key, member in zip(MEMBER_KEYS, MEMBERS.values()):
-        hold(observed.connection, key, member)
+        hold(observed.connection, key, member.value, member.ttl_ms)
     before = observed.traces(*MEMBER_KEYS)
     rules = flat([member.rule for member in MEMBERS.values()])
     reply = observed.connection.call("RL.ALL", len(MEMBER_KEYS), *MEMBER_KEYS, *rules, *NOW)
@@ -256,144 +241,7 @@ def test_a_key_of_a_wrong_type_in_any_position_refuses_the_whole_call_untouched(
             assert observed.traces(*keys) == before, f"{keys}"
 
 
-# One rule
-
-
-def of_one(key: str, call: Call) -> list[Word]:
-    return ["RL.ALL", "1", key, call.algorithm, call.first, call.second, "COST", call.cost, "NOW", call.now_ms]
-
-
-def test_all_of_one_rule_decides_and_leaves_what_the_single_command_does_from_the_same_state(
-    raw: RawConnection, rng: random.Random, seed: str, tally: Tally
-) -> None:
-    """From the same state each time: a denial leaves a refilled limiter behind, and a refused RL.ALL does not."""
-    traces = (parity.random_trace(rng, CALLS_A_TRACE) for _ in range(CALLS // CALLS_A_TRACE))
-    allowed = 0
-    while batch := list(islice(traces, TRACES_A_BATCH)):
-        raw.call("FLUSHALL")
-        commands: list[tuple[Word, ...] | list[Word]] = []
-        calls = [(f"k{number}", call) for number, trace in enumerate(batch) for call in trace]
-        for key, call in calls:
-            commands += [("DEL", "all"), ("COPY", key, "all"), of_one("all", call), call.module_words(key)]
-            commands += [("MGET", key, "all"), ("PTTL", key), ("PTTL", "all")]
-        replies = iter(raw.call_all(commands))
-        for _, call in calls:
-            _, _, by_all, single, (single_state, all_state), single_ttl, all_ttl = (next(replies) for _ in range(7))
-            assert by_all == [single[0], single], call
-            if single[0]:
-                assert all_state == single_state, call
-                # Both are -1, or neither: the shortest ttl is a minute.
-                assert abs(all_ttl - single_ttl) <= parity.TTL_TOLERANCE_MS, call
-            allowed += single[0]
-    assert 0 < allowed < CALLS
-    tally.add("RL.ALL", CALLS, "calls of one rule equal to the single command", seed=seed)
-
-
-# Steps of an eighth of a second, amounts and rates of eighths: none of it is ever rounded.
-EIGHTH_MS = 125
-UNROUNDED_SECONDS = {"TOKENBUCKET": ["0", "0.125", "0.5", "1", "2.5", "16"], "SLIDING": ["1", "2.5", "60"]}
-
-
-def unrounded_trace(rng: random.Random, length: int) -> list[Call]:
-    algorithm = rng.choice(["TOKENBUCKET", "SLIDING"])
-    first = str(rng.randrange(1, 200) / 8)
-    second = rng.choice(UNROUNDED_SECONDS[algorithm])
-    now_ms = TODAY_MS
-    trace = []
-    for _ in range(length):
-        trace.append(Call(algorithm, first, second, str(rng.randrange(0, 40) / 8), now_ms))
-        now_ms += EIGHTH_MS * rng.choice([0, 0, 1, 2, 7, 40, 480])
-    return trace
-
-
-def test_all_of_one_rule_equals_the_single_command_through_whole_traces_where_nothing_is_rounded(
-    raw: RawConnection, rng: random.Random, seed: str, tally: Tally
-) -> None:
-    denied = 0
-    for number in range(CALLS // 2 // CALLS_A_TRACE):
-        trace = unrounded_trace(rng, CALLS_A_TRACE)
-        in_ms = ["MS"] * (number % 2)
-        commands = [[*words, *in_ms] for call in trace for words in (of_one("all", call), call.module_words("single"))]
-        replies = raw.call_all([("DEL", "all", "single"), *commands])[1:]
-        for call, by_all, single in zip(trace, replies[::2], replies[1::2]):
-            assert by_all == [single[0], single], call
-            denied += 1 - single[0]
-        tally.add("RL.ALL", len(trace), "calls of whole traces of one rule equal", seed=seed)
-    assert denied > 0
-
-
-# Several rules
-
-
-POOL = [b"pool:%d" % number for number in range(12)]
-POOL_RULES: dict[str, list[tuple[list[str], list[str]]]] = {
-    "TOKENBUCKET": [
-        (["10", "25", "0.5"], ["1", "0.3", "1500"]),
-        (["100"], ["0", "0.001", "33.3"]),
-        (["3", "1e6"], ["1e-9", "1e6"]),
-    ],
-    "SLIDING": [
-        (["10", "25", "0.5"], ["1", "60"]),
-        (["100"], ["0.25", "7", "2592000"]),
-        (["3", "1e6"], ["0.3", "3600"]),
-    ],
-}
-
-
-def random_rule(rng: random.Random, number: int, with_refund: bool, now_ms: int) -> list[str]:
-    """A rule for a key of the pool. Those of even numbers are buckets. Each has parameters of its own,
-    which now and then change."""
-    algorithm = ("TOKENBUCKET", "SLIDING")[number % 2]
-    firsts, seconds = POOL_RULES[algorithm][number // 2 % 3]
-    first = firsts[0] if rng.random() < 0.9 else rng.choice(firsts)
-    second = seconds[number % len(seconds)] if rng.random() < 0.97 else rng.choice(seconds)
-    kind = rng.random()
-    if kind < 0.2:
-        options = []
-    elif kind < 0.9 or not with_refund:
-        options = ["COST", repr(float(first) * rng.choice([0, 0.01, 0.05, 0.1, 0.3, 1.01, rng.random() / 4]))]
-    else:
-        options = ["REFUND", repr(float(first) * rng.random())]
-        if rng.random() < 0.5:
-            options += ["AT", str(now_ms - int(2500 * float(second) * rng.random()))]
-    return [algorithm, first, second, *options]
-
-
-def random_calls(rng: random.Random, count: int) -> Iterator[list[Word]]:
-    now_ms = TODAY_MS
-    for _ in range(count):
-        is_preview = rng.random() < 0.1
-        chosen = rng.sample(range(len(POOL)), rng.choice([1, 2, 2, 2, 3, 3, 4, 8, 9, len(POOL)]))
-        keys = [POOL[number] for number in chosen]
-        rules = [random_rule(rng, number, not is_preview, now_ms) for number in chosen]
-        options: list[list[Word]] = [["NOW", now_ms]] + [["MS"]] * (rng.random() < 0.2)
-        rng.shuffle(options)
-        words: list[Word] = ["RL.ALL_RO" if is_preview else "RL.ALL", len(keys), *keys]
-        yield words + [word for part in (*rules, *options) for word in part]
-        now_ms += rng.choice([0, 0, 1, 7, 100, 333, 1000, 2500, -1, -400])
-
-
-def test_random_traces_of_several_rules_equal_a_model_that_checks_first_and_consumes_after(
-    raw: RawConnection, rng: random.Random, seed: str, tally: Tally
-) -> None:
-    allowed = rules = traces = 0
-    for _ in range(CALLS // CALLS_A_TRACE):
-        raw.call("FLUSHALL")
-        limiters = Model()
-        calls = list(random_calls(rng, CALLS_A_TRACE))
-        for number, (words, reply) in enumerate(zip(calls, raw.call_all(calls))):
-            expected = limiters.call(*words)
-            assert reply == expected, f"call {number}, {words}: {reply}, model {expected}"
-            allowed += reply[0]
-            rules += len(reply) - 1
-        held = [limiters.limiters.get(key) for key in POOL]
-        assert raw.call("MGET", *POOL) == [value and state.bytes_of(value) for value in held]
-        traces += 1
-    assert 0 < allowed < CALLS
-    tally.add("RL.ALL", traces, "multi-rule traces equal to the model", seed=seed)
-    tally.add("RL.ALL", traces * CALLS_A_TRACE, "calls in them")
-    tally.add("RL.ALL", allowed, "allowed")
-    tally.add("RL.ALL", rules, "rules decided")
+# The clock
 
 
 def test_all_rules_are_decided_at_one_time_of_the_servers_clock(raw: RawConnection) -> None:

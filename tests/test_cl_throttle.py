@@ -15,6 +15,7 @@ import hiredis
 import pytest
 
 from harness import refusals, scripts, state
+from harness.clock import TODAY_MS, server_ms
 from harness.connection import RawConnection, Word
 from harness.library import build_library
 from harness.observed import ObservedServer
@@ -54,11 +55,6 @@ def put_bucket(connection: RawConnection, tokens: float, last_ms: int = AHEAD_MS
 def throttle(connection: RawConnection, line: str, key: Word = KEY) -> object:
     """`throttle(connection, "15 30 60 1")`"""
     return connection.call("CL.THROTTLE", key, *line.split())
-
-
-def server_time_ms(connection: RawConnection) -> int:
-    seconds, microseconds = connection.call("TIME")
-    return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 # On and off
@@ -219,10 +215,10 @@ RATES = [(1500, 1, 10), (1000, 60, 6000), (30, 60, 10_000), (1, 10, 25_000), (10
 @pytest.mark.parametrize(("count", "period", "ago_ms"), RATES, ids=lambda value: str(value))
 def test_the_refill_is_count_in_period_at_any_rate(cell: ObservedServer, count: int, period: int, ago_ms: int) -> None:
     connection = cell.connection
-    before_ms = server_time_ms(connection)
+    before_ms = server_ms(connection)
     put_bucket(connection, 0.0, before_ms - ago_ms)
     limited, _, remaining, *_ = throttle(connection, f"1000000000 {count} {period} 0")
-    after_ms = server_time_ms(connection)
+    after_ms = server_ms(connection)
     assert limited == 0
     least, most = (int(Fraction(at_ms - before_ms + ago_ms, 1000) * count / period) for at_ms in (before_ms, after_ms))
     assert 0 < least <= remaining <= most
@@ -265,7 +261,6 @@ def test_retry_after_is_never_too_short_and_less_than_a_second_too_long(
 
 # Held against redis-cell's algorithm in whole numbers, by a clock that stands still
 
-START_MS = 1_751_662_800_000
 PERIODS, COUNTS, BURSTS = range(1, 3601), range(1, 61), range(21)
 CALLS_AT_ONCE = 50_000
 
@@ -285,7 +280,7 @@ class Stopped(NamedTuple):
 def stopped_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped]:
     if not sys.platform.startswith("linux"):
         pytest.skip("a clock is set by preloading, on Linux alone")
-    clock = SettableClock(tmp_path_factory.mktemp("clock"), START_MS)
+    clock = SettableClock(tmp_path_factory.mktemp("clock"), TODAY_MS)
     with pytest.MonkeyPatch.context() as environment:
         for name, value in clock.environment.items():
             environment.setenv(name, value)
@@ -299,10 +294,10 @@ def stopped_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped
 
 @pytest.fixture
 def stopped(stopped_server: Stopped) -> Stopped:
-    """Empty, at START_MS."""
-    stopped_server.clock.now_ms = START_MS
+    """Empty, at TODAY_MS."""
+    stopped_server.clock.now_ms = TODAY_MS
     stopped_server.connection.call("FLUSHALL")
-    assert server_time_ms(stopped_server.connection) == START_MS
+    assert server_ms(stopped_server.connection) == TODAY_MS
     return stopped_server
 
 
@@ -320,7 +315,7 @@ def test_every_period_count_and_burst_is_answered_as_redis_cell_does(stopped: St
         cell = RedisCell(*setting)
         for quantity in quantities:
             reply = next(replies)
-            assert reply == cell.call(quantity, START_MS), f"{setting}, quantity {quantity}"
+            assert reply == cell.call(quantity, TODAY_MS), f"{setting}, quantity {quantity}"
     tally.add("CL.THROTTLE", len(calls), "replies that are redis-cell's, by setting")
 
 
@@ -332,7 +327,7 @@ def test_a_call_is_let_in_at_the_exact_millisecond_and_not_before(stopped: Stopp
         whole_again_ms = -(-(burst + 1) * period * 1000 // count)
         throttle_all = ("CL.THROTTLE", KEY, burst, count, period, burst + 1)
         for ago_ms in (whole_again_ms - 1, whole_again_ms):
-            calls += [("SET", KEY, state.bucket_bytes(0.0, START_MS - ago_ms)), throttle_all]
+            calls += [("SET", KEY, state.bucket_bytes(0.0, TODAY_MS - ago_ms)), throttle_all]
     replies = stopped.replies(calls)
     for setting in settings:
         limit = setting[0] + 1
@@ -357,7 +352,7 @@ def test_calls_over_time_are_answered_as_redis_cell_does(
         calls = [("CL.THROTTLE", f"key{at}", *rule, quantity) for at, (rule, quantity) in enumerate(zip(rules, quantities))]
         for call, cell, quantity, reply in zip(calls, cells, quantities, stopped.replies(calls)):
             expected = cell.call(quantity, stopped.clock.now_ms)
-            assert reply == expected, f"{call} {stopped.clock.now_ms - START_MS} ms after the start, RL_SEED={seed}"
+            assert reply == expected, f"{call} {stopped.clock.now_ms - TODAY_MS} ms after the start, RL_SEED={seed}"
         stopped.clock.now_ms += rng.choice(STEPS_MS[steps])
     tally.add("CL.THROTTLE", 30 * len(rules), "replies that are redis-cell's, over time", seed=seed)
 
@@ -399,7 +394,7 @@ def test_a_raised_limit_takes_effect_at_once(cell: ObservedServer) -> None:
     # From a wait of a day to one of a second, and to none.
     put_bucket(connection, 0.0)
     assert throttle(connection, "99 100 1 100") == [1, 100, 0, 1, 1]
-    put_bucket(connection, 0.0, server_time_ms(connection) - 1000)
+    put_bucket(connection, 0.0, server_ms(connection) - 1000)
     assert throttle(connection, "99 100 1 100")[:3] == [0, 100, 0]
 
 
@@ -478,12 +473,12 @@ def test_an_allowed_call_is_propagated_as_set_with_its_result_alone(
     connection = cell.connection
     cell.stream.commands()
     for line, ttl_s in (("15 30 60", 92), ("15 30 60 3", 92), ("20 1500 1", 61), ("1000 1000 60", 121)):
-        before_ms = server_time_ms(connection)
+        before_ms = server_ms(connection)
         assert throttle(connection, line)[0] == 0
         (command,) = cell.stream.commands()
         value, deadline_ms = connection.call("GET", KEY), connection.call("PEXPIRETIME", KEY)
         assert command == [b"SET", KEY, value, b"PXAT", b"%d" % deadline_ms]
-        assert before_ms <= deadline_ms - ttl_s * 1000 <= server_time_ms(connection)
+        assert before_ms <= deadline_ms - ttl_s * 1000 <= server_ms(connection)
         assert cell.aof_commands()[-1] == command
 
 

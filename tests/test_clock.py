@@ -11,12 +11,12 @@ import hiredis
 import pytest
 
 from harness import state
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.model import Model
 from harness.observed import AOF_CONFIG
 from harness.server import Server, wait_until
 
-NOW_MS = 1_751_662_800_000
 FIRST_MS, LAST_MS = 0, 2**53
 LIMIT = 10
 WINDOW_S = 60
@@ -24,7 +24,7 @@ MOST_REPORTED = 2**53 - 1
 
 BUCKET = ("RL.TOKENBUCKET", "bucket", LIMIT, "1")
 WINDOW = ("RL.SLIDING", "window", LIMIT, WINDOW_S)
-JUMPS = [NOW_MS, FIRST_MS, LAST_MS, NOW_MS, NOW_MS - 1, LAST_MS - 1, 1, NOW_MS + 1, FIRST_MS, FIRST_MS, LAST_MS, LAST_MS]
+JUMPS = [TODAY_MS, FIRST_MS, LAST_MS, TODAY_MS, TODAY_MS - 1, LAST_MS - 1, 1, TODAY_MS + 1, FIRST_MS, FIRST_MS, LAST_MS, LAST_MS]
 
 
 def allowed(connection: RawConnection, call: tuple[Word, ...], tries: int = 3 * LIMIT) -> int:
@@ -56,39 +56,39 @@ def test_a_now_out_of_range_is_refused(raw: RawConnection, now: str) -> None:
     assert raw.call("DBSIZE") == 0
 
 
-@pytest.mark.parametrize("later_ms", [1_000, 3_600_000, LAST_MS - NOW_MS])
+@pytest.mark.parametrize("later_ms", [1_000, 3_600_000, LAST_MS - TODAY_MS])
 def test_a_jump_ahead_refills_a_bucket_at_most_to_its_capacity_and_the_way_back_gives_nothing(
     raw: RawConnection, later_ms: int
 ) -> None:
-    assert allowed(raw, (*BUCKET, "NOW", NOW_MS)) == LIMIT
-    assert allowed(raw, (*BUCKET, "NOW", NOW_MS + later_ms)) == min(LIMIT, later_ms // 1000)
+    assert allowed(raw, (*BUCKET, "NOW", TODAY_MS)) == LIMIT
+    assert allowed(raw, (*BUCKET, "NOW", TODAY_MS + later_ms)) == min(LIMIT, later_ms // 1000)
     # Back at the time before, it is as empty as it was left, and refills from there.
-    assert allowed(raw, (*BUCKET, "NOW", NOW_MS)) == 0
-    assert allowed(raw, (*BUCKET, "NOW", NOW_MS + 2_000)) == 2
+    assert allowed(raw, (*BUCKET, "NOW", TODAY_MS)) == 0
+    assert allowed(raw, (*BUCKET, "NOW", TODAY_MS + 2_000)) == 2
 
 
-@pytest.mark.parametrize("back_ms", [1_000, 5_000, 3_600_000, NOW_MS])
+@pytest.mark.parametrize("back_ms", [1_000, 5_000, 3_600_000, TODAY_MS])
 def test_a_step_back_gives_a_bucket_again_what_it_refilled_in_that_time_and_at_most_its_capacity(
     raw: RawConnection, back_ms: int
 ) -> None:
-    assert allowed(raw, (*BUCKET, "NOW", NOW_MS)) == LIMIT
-    assert allowed(raw, (*BUCKET, "NOW", NOW_MS - back_ms)) == 0
-    assert allowed(raw, (*BUCKET, "NOW", NOW_MS)) == min(LIMIT, back_ms // 1000)
-    assert allowed(raw, (*BUCKET, "NOW", NOW_MS)) == 0
+    assert allowed(raw, (*BUCKET, "NOW", TODAY_MS)) == LIMIT
+    assert allowed(raw, (*BUCKET, "NOW", TODAY_MS - back_ms)) == 0
+    assert allowed(raw, (*BUCKET, "NOW", TODAY_MS)) == min(LIMIT, back_ms // 1000)
+    assert allowed(raw, (*BUCKET, "NOW", TODAY_MS)) == 0
 
 
 @pytest.mark.parametrize("later_ms", [60_000, 3_600_000, 86_400_000 * 365])
 def test_a_window_used_at_a_later_time_gives_nothing_before_it_and_says_how_long(raw: RawConnection, later_ms: int) -> None:
     """The price of one NOW that was too late: the limit is held until the time that it named."""
-    assert allowed(raw, (*WINDOW, "NOW", NOW_MS + later_ms)) == LIMIT
-    assert allowed(raw, (*WINDOW, "NOW", NOW_MS)) == 0
-    *_, retry_after_ms = raw.call(*WINDOW, "NOW", NOW_MS, "MS")
+    assert allowed(raw, (*WINDOW, "NOW", TODAY_MS + later_ms)) == LIMIT
+    assert allowed(raw, (*WINDOW, "NOW", TODAY_MS)) == 0
+    *_, retry_after_ms = raw.call(*WINDOW, "NOW", TODAY_MS, "MS")
     assert later_ms <= retry_after_ms <= later_ms + 2 * WINDOW_S * 1000
-    assert raw.call("RL.SLIDING_RO", *WINDOW[1:], "NOW", NOW_MS + retry_after_ms - 1)[0] == 0
-    assert raw.call("RL.SLIDING_RO", *WINDOW[1:], "NOW", NOW_MS + retry_after_ms)[0] == 1
+    assert raw.call("RL.SLIDING_RO", *WINDOW[1:], "NOW", TODAY_MS + retry_after_ms - 1)[0] == 0
+    assert raw.call("RL.SLIDING_RO", *WINDOW[1:], "NOW", TODAY_MS + retry_after_ms)[0] == 1
     # An operator need not wait.
     assert raw.call("DEL", "window") == 1
-    assert allowed(raw, (*WINDOW, "NOW", NOW_MS)) == LIMIT
+    assert allowed(raw, (*WINDOW, "NOW", TODAY_MS)) == LIMIT
 
 
 def test_a_window_left_by_a_time_far_ahead_still_expires_by_the_servers_clock(raw: RawConnection) -> None:
@@ -96,26 +96,26 @@ def test_a_window_left_by_a_time_far_ahead_still_expires_by_the_servers_clock(ra
     assert 0 < raw.call("PTTL", "window") <= (2 * WINDOW_S + 60) * 1000
 
 
-@pytest.mark.parametrize("back_ms", [1, 5_000, 59_999, 60_000, 3_600_000, NOW_MS])
+@pytest.mark.parametrize("back_ms", [1, 5_000, 59_999, 60_000, 3_600_000, TODAY_MS])
 def test_a_step_back_never_gives_a_window_more_than_its_limit(raw: RawConnection, back_ms: int) -> None:
-    total = allowed(raw, (*WINDOW, "COST", "3", "NOW", NOW_MS))
+    total = allowed(raw, (*WINDOW, "COST", "3", "NOW", TODAY_MS))
     assert total == LIMIT // 3
-    assert 3 * allowed(raw, (*WINDOW, "COST", "3", "NOW", NOW_MS - back_ms)) == 0
-    assert allowed(raw, (*WINDOW, "NOW", NOW_MS - back_ms)) == 1
-    assert allowed(raw, (*WINDOW, "NOW", NOW_MS)) == 0
+    assert 3 * allowed(raw, (*WINDOW, "COST", "3", "NOW", TODAY_MS - back_ms)) == 0
+    assert allowed(raw, (*WINDOW, "NOW", TODAY_MS - back_ms)) == 1
+    assert allowed(raw, (*WINDOW, "NOW", TODAY_MS)) == 0
 
 
 def test_a_jump_of_two_windows_gives_a_window_its_limit_once(raw: RawConnection) -> None:
-    assert allowed(raw, (*WINDOW, "NOW", NOW_MS)) == LIMIT
-    later_ms = NOW_MS + 2 * WINDOW_S * 1000
+    assert allowed(raw, (*WINDOW, "NOW", TODAY_MS)) == LIMIT
+    later_ms = TODAY_MS + 2 * WINDOW_S * 1000
     assert allowed(raw, (*WINDOW, "NOW", later_ms)) == LIMIT
-    assert allowed(raw, (*WINDOW, "NOW", NOW_MS)) == 0
+    assert allowed(raw, (*WINDOW, "NOW", TODAY_MS)) == 0
     assert allowed(raw, (*WINDOW, "NOW", later_ms)) == 0
 
 
 def test_one_call_that_decides_several_limits_decides_them_all_at_one_time(raw: RawConnection) -> None:
     words = ("RL.ALL", 2, "bucket", "window", "TOKENBUCKET", LIMIT, "1", "SLIDING", LIMIT, "0.001")
-    for now_ms in (NOW_MS, LAST_MS, FIRST_MS):
+    for now_ms in (TODAY_MS, LAST_MS, FIRST_MS):
         assert raw.call(*words, "NOW", now_ms)[0] == 1
         assert state.read_bucket(raw.call("GET", "bucket")).last_ms == now_ms
     # By the server's clock too: the window's number is that of the bucket's millisecond.

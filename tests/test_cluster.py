@@ -10,13 +10,13 @@ import hiredis
 import pytest
 from redis.cluster import RedisCluster
 
+from harness.clock import TODAY_MS
 from harness.cluster import TIMEOUT_S, WAYS_TO_MOVE, Cluster, Node, begin_to_move, error_word, has_way, move_keys
 from harness.connection import RawConnection, Word
 from harness.model import Model
 from harness.refusals import COMMANDS
 from harness.server import HOST, wait_until
 
-NOW_MS = 1_751_662_800_000
 CALLERS = 4
 #: Keys with one hash tag each, which lie in slots of different masters.
 TENANTS = [f"{{tenant {n}}}" for n in range(12)]
@@ -24,11 +24,11 @@ TENANTS = [f"{{tenant {n}}}" for n in range(12)]
 LEASE_IDS = itertools.count()
 #: One call on `key`; nothing refills and nothing slides out.
 CALLS: dict[str, Callable[[str, int], tuple[Word, ...]]] = {
-    "RL.TOKENBUCKET": lambda key, limit: ("RL.TOKENBUCKET", key, limit, 0, "NOW", NOW_MS),
-    "RL.SLIDING": lambda key, limit: ("RL.SLIDING", key, limit, 60, "NOW", NOW_MS),
-    "RL.QUOTA": lambda key, limit: ("RL.QUOTA", key, limit, "DAY", "NOW", NOW_MS),
+    "RL.TOKENBUCKET": lambda key, limit: ("RL.TOKENBUCKET", key, limit, 0, "NOW", TODAY_MS),
+    "RL.SLIDING": lambda key, limit: ("RL.SLIDING", key, limit, 60, "NOW", TODAY_MS),
+    "RL.QUOTA": lambda key, limit: ("RL.QUOTA", key, limit, "DAY", "NOW", TODAY_MS),
     # Each call asks for a lease of its own, which none gives back.
-    "RL.CONCURRENCY": lambda key, limit: ("RL.CONCURRENCY", key, limit, 86_400, "ID", next(LEASE_IDS), "NOW", NOW_MS),
+    "RL.CONCURRENCY": lambda key, limit: ("RL.CONCURRENCY", key, limit, 86_400, "ID", next(LEASE_IDS), "NOW", TODAY_MS),
 }
 
 
@@ -103,7 +103,7 @@ def test_an_ordinary_cluster_client_follows_ask_and_moved_and_the_quota_goes_on(
     cluster.wait_until_whole()
 
 
-RULES: tuple[Word, ...] = ("TOKENBUCKET", "3", "0", "SLIDING", "10", "60", "NOW", str(NOW_MS))
+RULES: tuple[Word, ...] = ("TOKENBUCKET", "3", "0", "SLIDING", "10", "60", "NOW", str(TODAY_MS))
 
 
 @pytest.mark.parametrize("command", ["RL.ALL", "RL.ALL_RO"])
@@ -159,7 +159,7 @@ CALLS_WHILE_MOVING: dict[str, Callable[[str, int], tuple[Word, ...]]] = {
     **CALLS,
     "RL.ALL": lambda key, limit: (
         *("RL.ALL", 2, key, f"{key}!", "TOKENBUCKET", limit, 0, "CONCURRENCY", limit, 86_400),
-        *("ID", next(LEASE_IDS), "NOW", NOW_MS),
+        *("ID", next(LEASE_IDS), "NOW", TODAY_MS),
     ),
 }
 #: How many calls each stage of the move lets pass before it goes on.

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from harness import state
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.kinds import State
 from harness.model import Model
 from harness.observed import AOF_CONFIG
 from harness.server import Server, wait_until
 
-NOW_MS = 1_751_662_800_000
 WORKERS = 4
 CALLS_BEFORE_THE_CRASH = 400
 MOST_CALLS_OF_A_WORKER = 100_000
@@ -50,7 +50,7 @@ class Caller:
     rule: tuple[str, tuple[str, ...]]
     rng: random.Random
     model: Model = field(default_factory=Model)
-    now_ms: int = NOW_MS
+    now_ms: int = TODAY_MS
     allowed: int = 0
     #: what the last propagated call left: the value, and its deadline once that was read
     durable: bytes | None = None
@@ -158,21 +158,21 @@ def persistence(server: Server, *fields: str) -> list[str]:
 
 #: Allowed, denied and refunded calls on each kind of limiter.
 CALLS: list[tuple[Word, ...]] = [
-    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "2.5", "NOW", NOW_MS),
-    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "9", "NOW", NOW_MS + 700),
-    ("RL.TOKENBUCKET", "allotment", "3", "0", "NOW", NOW_MS),
-    ("RL.TOKENBUCKET", "allotment", "3", "0", "REFUND", "0.5", "NOW", NOW_MS),
-    ("RL.SLIDING", "window", "10", "2.5", "COST", "6", "NOW", NOW_MS),
-    ("RL.SLIDING", "window", "10", "2.5", "COST", "4", "NOW", NOW_MS + 2600),
-    ("RL.SLIDING", "window", "10", "2.5", "COST", "9", "NOW", NOW_MS + 2700),
-    ("RL.SLIDING", "window", "10", "2.5", "REFUND", "1", "NOW", NOW_MS + 2800),
+    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "2.5", "NOW", TODAY_MS),
+    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "9", "NOW", TODAY_MS + 700),
+    ("RL.TOKENBUCKET", "allotment", "3", "0", "NOW", TODAY_MS),
+    ("RL.TOKENBUCKET", "allotment", "3", "0", "REFUND", "0.5", "NOW", TODAY_MS),
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "6", "NOW", TODAY_MS),
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "4", "NOW", TODAY_MS + 2600),
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "9", "NOW", TODAY_MS + 2700),
+    ("RL.SLIDING", "window", "10", "2.5", "REFUND", "1", "NOW", TODAY_MS + 2800),
 ]
 LATER: list[tuple[Word, ...]] = [
-    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "6", "NOW", NOW_MS + 3000),
-    ("RL.TOKENBUCKET", "allotment", "3", "0", "COST", "2.5", "NOW", NOW_MS + 3000),
-    ("RL.TOKENBUCKET", "allotment", "3", "0", "NOW", NOW_MS + 3000),
-    ("RL.SLIDING", "window", "10", "2.5", "COST", "2", "NOW", NOW_MS + 3000),
-    ("RL.SLIDING", "window", "10", "2.5", "COST", "8", "NOW", NOW_MS + 3100),
+    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "6", "NOW", TODAY_MS + 3000),
+    ("RL.TOKENBUCKET", "allotment", "3", "0", "COST", "2.5", "NOW", TODAY_MS + 3000),
+    ("RL.TOKENBUCKET", "allotment", "3", "0", "NOW", TODAY_MS + 3000),
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "2", "NOW", TODAY_MS + 3000),
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "8", "NOW", TODAY_MS + 3100),
 ]
 KEYS = ("bucket", "allotment", "window")
 
@@ -323,8 +323,8 @@ MOVES: dict[str, Callable[[RawConnection], bytes]] = {
     "SWAPDB": _swapdb,
 }
 RULE_CALLS = {
-    "RL.TOKENBUCKET": [("8", "0.5", "COST", "5", "NOW", NOW_MS + 1000 * n) for n in range(8)],
-    "RL.SLIDING": [("8", "2", "COST", "3", "NOW", NOW_MS + 1000 * n) for n in range(8)],
+    "RL.TOKENBUCKET": [("8", "0.5", "COST", "5", "NOW", TODAY_MS + 1000 * n) for n in range(8)],
+    "RL.SLIDING": [("8", "2", "COST", "3", "NOW", TODAY_MS + 1000 * n) for n in range(8)],
 }
 
 

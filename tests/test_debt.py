@@ -3,10 +3,9 @@
 import pytest
 
 from harness import state
+from harness.clock import CLOCK_SLACK_MS, TODAY_MS, server_ms
 from harness.connection import RawConnection, Word
 from harness.observed import ObservedServer
-from harness.parity import TODAY_MS
-from harness.traces import CLOCK_SLACK_MS, server_ms
 
 Words = tuple[Word, ...]
 

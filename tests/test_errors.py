@@ -4,21 +4,22 @@ import hiredis
 import pytest
 
 from harness import refusals
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.observed import ObservedServer
-from harness.refusals import KEY, KEYS, NOW_MS, OTHER_KEY, Malformed, Shape
+from harness.refusals import KEY, KEYS, OTHER_KEY, Malformed, Shape
 from harness.tally import Tally
 
 #: The two keys' states before a refused call: none, or a limiter of either algorithm with a ttl.
 STATES = {
     "missing": [],
     "existing": [
-        ("RL.TOKENBUCKET", KEY, "10", "1", "COST", "3", "NOW", NOW_MS),
-        ("RL.TOKENBUCKET", OTHER_KEY, "10", "1", "COST", "3", "NOW", NOW_MS),
+        ("RL.TOKENBUCKET", KEY, "10", "1", "COST", "3", "NOW", TODAY_MS),
+        ("RL.TOKENBUCKET", OTHER_KEY, "10", "1", "COST", "3", "NOW", TODAY_MS),
     ],
     "existing windows": [
-        ("RL.SLIDING", KEY, "10", "1", "COST", "3", "NOW", NOW_MS),
-        ("RL.SLIDING", OTHER_KEY, "10", "1", "COST", "3", "NOW", NOW_MS),
+        ("RL.SLIDING", KEY, "10", "1", "COST", "3", "NOW", TODAY_MS),
+        ("RL.SLIDING", OTHER_KEY, "10", "1", "COST", "3", "NOW", TODAY_MS),
     ],
 }
 
@@ -104,14 +105,14 @@ def test_too_few_arguments_are_refused_by_the_server(
 
 @pytest.mark.parametrize("argument", ["10", "1e1", "1E+1", "10.", "10.0", "0010", "100e-1", ".1e2"])
 def test_every_way_to_write_a_decimal_number_is_accepted(raw: RawConnection, argument: str) -> None:
-    assert raw.call("RL.TOKENBUCKET", KEY, argument, "1", "NOW", NOW_MS) == [1, 9, NOW_MS // 1000 + 1, 0]
-    assert raw.call("RL.SLIDING", OTHER_KEY, argument, "60", "NOW", NOW_MS)[:2] == [1, 9]
+    assert raw.call("RL.TOKENBUCKET", KEY, argument, "1", "NOW", TODAY_MS) == [1, 9, TODAY_MS // 1000 + 1, 0]
+    assert raw.call("RL.SLIDING", OTHER_KEY, argument, "60", "NOW", TODAY_MS)[:2] == [1, 9]
 
 
 @pytest.mark.parametrize("bound", ["0", "9007199254740992"])
 def test_the_ends_of_each_range_are_accepted(raw: RawConnection, bound: str) -> None:
     for position, argument in enumerate(["capacity", "refill_rate", "COST", "NOW"]):
-        words = ["10", "1", "1", str(NOW_MS)]
+        words = ["10", "1", "1", str(TODAY_MS)]
         words[position] = bound
         reply = raw.call("RL.TOKENBUCKET", argument, words[0], words[1], "COST", words[2], "NOW", words[3])
         assert isinstance(reply, list), f"{argument} {bound}: {reply}"
@@ -122,13 +123,13 @@ def test_the_ends_of_each_range_are_accepted(raw: RawConnection, bound: str) -> 
 
 @pytest.mark.parametrize("window", ["0.001", "1e-3", "9007199254740.992"])
 def test_the_ends_of_the_windows_range_are_accepted(raw: RawConnection, window: str) -> None:
-    assert raw.call("RL.SLIDING", KEY, "1", window, "NOW", NOW_MS)[0] == 1
-    assert raw.call("RL.SLIDING", KEY, "1", window, "NOW", NOW_MS)[0] == 0
+    assert raw.call("RL.SLIDING", KEY, "1", window, "NOW", TODAY_MS)[0] == 1
+    assert raw.call("RL.SLIDING", KEY, "1", window, "NOW", TODAY_MS)[0] == 0
 
 
 def test_keywords_are_accepted_in_any_case_and_order(raw: RawConnection) -> None:
-    expected = raw.call("RL.TOKENBUCKET", "a", "10", "1", "COST", "3", "NOW", NOW_MS)
-    assert expected == [1, 7, NOW_MS // 1000 + 3, 0]
-    assert raw.call("RL.TOKENBUCKET", "b", "10", "1", "now", NOW_MS, "cOsT", "3") == expected
-    expected = raw.call("RL.SLIDING", "c", "10", "60", "COST", "3", "NOW", NOW_MS)
-    assert raw.call("rl.sliding", "d", "10", "60", "Now", NOW_MS, "cost", "3") == expected
+    expected = raw.call("RL.TOKENBUCKET", "a", "10", "1", "COST", "3", "NOW", TODAY_MS)
+    assert expected == [1, 7, TODAY_MS // 1000 + 3, 0]
+    assert raw.call("RL.TOKENBUCKET", "b", "10", "1", "now", TODAY_MS, "cOsT", "3") == expected
+    expected = raw.call("RL.SLIDING", "c", "10", "60", "COST", "3", "NOW", TODAY_MS)
+    assert raw.call("rl.sliding", "d", "10", "60", "Now", TODAY_MS, "cost", "3") == expected

@@ -6,11 +6,12 @@ from contextlib import contextmanager
 import hiredis
 import pytest
 
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.observed import ObservedServer
 from harness.server import Server
 
-NOW = ("NOW", "1751662800000")
+NOW = ("NOW", TODAY_MS)
 FULL, EMPTY, WINDOW, TEXT = "full", "empty", "window", "text"
 BUCKET, SLIDING = ("TOKENBUCKET", "10", "1"), ("SLIDING", "10", "60")
 MARK_CHANNEL = b"mark"

@@ -8,6 +8,7 @@ import hiredis
 import pytest
 
 from harness import parity, refusals, scripts, state
+from harness.clock import TODAY_MS, server_ms
 from harness.connection import RawConnection, Word
 from harness.observed import AOF_CONFIG, ObservedServer
 from harness.parity import Trace
@@ -16,13 +17,12 @@ from harness.server import HOST, Server, wait_until
 from harness.tally import Tally
 from test_wrong_types import BOTH, KEY, NEIGHBOUR, assert_refused
 
-NOW_MS = 1_751_662_800_000
 TRACES = 60
 CAPACITY, RATE = "10", "0.5"
 BUCKET = ("TOKENBUCKET", CAPACITY, RATE)
 #: Of a bucket of 10 at half a token a second: 10 / 0.5 + 60.
 TTL_S = 80
-NOW = ("NOW", NOW_MS)
+NOW = ("NOW", TODAY_MS)
 FIELDS = ("tokens", "last_refill_ms")
 
 
@@ -32,7 +32,7 @@ def script_call(key: Word, cost: str, now_ms: int, capacity: str = CAPACITY, rat
 
 def leave_hash(connection: RawConnection, key: Word = KEY, cost: str = "7.5") -> None:
     """What the script leaves after a call: with a cost of 7.5, 2.5 tokens of 10."""
-    assert connection.call(*script_call(key, cost, NOW_MS))[0] == 1
+    assert connection.call(*script_call(key, cost, TODAY_MS))[0] == 1
     assert connection.call("TYPE", key) == b"hash"
 
 
@@ -43,13 +43,6 @@ def leave_own_state(connection: RawConnection, hash_key: Word, key: Word) -> Non
 
 
 # Going on
-
-
-def bucket_trace(rng: random.Random) -> Trace:
-    while True:
-        trace = parity.random_trace(rng)
-        if not trace[0].is_sliding:
-            return trace
 
 
 def calls_of(trace: Trace, key: str, taken_over_at: int) -> Iterator[list[Word]]:
@@ -63,7 +56,7 @@ def test_the_module_goes_on_from_the_script_as_the_script_alone_would(
     raw: RawConnection, rng: random.Random, seed: str, tally: Tally
 ) -> None:
     for _ in range(TRACES):
-        trace = bucket_trace(rng)
+        trace = parity.random_trace(rng, algorithms=["TOKENBUCKET"])
         taken_over_at = rng.randrange(1, len(trace))
         raw.call("FLUSHALL")
         alone = raw.call_all(calls_of(trace, "alone", len(trace)))
@@ -80,18 +73,18 @@ def test_the_module_goes_on_from_the_script_as_the_script_alone_would(
 
 #: Calls on a key that holds 2.5 of 10 tokens.
 ANSWERED: dict[str, tuple[Word, ...]] = {
-    "allowed": ("RL.TOKENBUCKET", KEY, CAPACITY, RATE, "COST", "2", "NOW", NOW_MS + 300),
-    "allowed in ms": ("RL.TOKENBUCKET", KEY, CAPACITY, RATE, "COST", "2", "NOW", NOW_MS + 300, "MS"),
-    "denied": ("RL.TOKENBUCKET", KEY, CAPACITY, RATE, "COST", "3", "NOW", NOW_MS + 300),
-    "denied in ms": ("RL.TOKENBUCKET", KEY, CAPACITY, RATE, "COST", "3", "NOW", NOW_MS + 300, "MS"),
-    "refunded": ("RL.TOKENBUCKET", KEY, CAPACITY, RATE, "REFUND", "1.5", "NOW", NOW_MS + 300, "MS"),
-    "at an earlier time": ("RL.TOKENBUCKET", KEY, CAPACITY, RATE, "NOW", NOW_MS - 9000, "MS"),
-    "under another rule": ("RL.TOKENBUCKET", KEY, "2", "0", "NOW", NOW_MS + 300, "MS"),
-    "preview, allowed": ("RL.TOKENBUCKET_RO", KEY, CAPACITY, RATE, "COST", "2", "NOW", NOW_MS + 300, "MS"),
-    "preview, denied": ("RL.TOKENBUCKET_RO", KEY, CAPACITY, RATE, "COST", "3", "NOW", NOW_MS + 300, "MS"),
-    "all": ("RL.ALL", "1", KEY, *BUCKET, "COST", "2", "NOW", NOW_MS + 300, "MS"),
-    "all, denied": ("RL.ALL", "1", KEY, *BUCKET, "COST", "3", "NOW", NOW_MS + 300, "MS"),
-    "all, preview": ("RL.ALL_RO", "1", KEY, *BUCKET, "COST", "3", "NOW", NOW_MS + 300, "MS"),
+    "allowed": ("RL.TOKENBUCKET", KEY, CAPACITY, RATE, "COST", "2", "NOW", TODAY_MS + 300),
+    "allowed in ms": ("RL.TOKENBUCKET", KEY, CAPACITY, RATE, "COST", "2", "NOW", TODAY_MS + 300, "MS"),
+    "denied": ("RL.TOKENBUCKET", KEY, CAPACITY, RATE, "COST", "3", "NOW", TODAY_MS + 300),
+    "denied in ms": ("RL.TOKENBUCKET", KEY, CAPACITY, RATE, "COST", "3", "NOW", TODAY_MS + 300, "MS"),
+    "refunded": ("RL.TOKENBUCKET", KEY, CAPACITY, RATE, "REFUND", "1.5", "NOW", TODAY_MS + 300, "MS"),
+    "at an earlier time": ("RL.TOKENBUCKET", KEY, CAPACITY, RATE, "NOW", TODAY_MS - 9000, "MS"),
+    "under another rule": ("RL.TOKENBUCKET", KEY, "2", "0", "NOW", TODAY_MS + 300, "MS"),
+    "preview, allowed": ("RL.TOKENBUCKET_RO", KEY, CAPACITY, RATE, "COST", "2", "NOW", TODAY_MS + 300, "MS"),
+    "preview, denied": ("RL.TOKENBUCKET_RO", KEY, CAPACITY, RATE, "COST", "3", "NOW", TODAY_MS + 300, "MS"),
+    "all": ("RL.ALL", "1", KEY, *BUCKET, "COST", "2", "NOW", TODAY_MS + 300, "MS"),
+    "all, denied": ("RL.ALL", "1", KEY, *BUCKET, "COST", "3", "NOW", TODAY_MS + 300, "MS"),
+    "all, preview": ("RL.ALL_RO", "1", KEY, *BUCKET, "COST", "3", "NOW", TODAY_MS + 300, "MS"),
 }
 
 
@@ -121,7 +114,7 @@ def test_the_hash_is_read_in_either_encoding_of_the_server(raw: RawConnection, e
 
 
 def test_a_hash_with_its_fields_in_the_other_order_is_the_same_bucket(raw: RawConnection) -> None:
-    raw.call("HSET", KEY, "last_refill_ms", NOW_MS, "tokens", "2.5")
+    raw.call("HSET", KEY, "last_refill_ms", TODAY_MS, "tokens", "2.5")
     assert raw.call("RL.TOKENBUCKET", KEY, CAPACITY, RATE, *NOW)[:2] == [1, 1]
 
 
@@ -143,11 +136,6 @@ TAKEN_OVER: dict[str, tuple[tuple[Word, ...], float, int | None]] = {
 each_taken_over = pytest.mark.parametrize("name", TAKEN_OVER)
 
 
-def server_time_ms(connection: RawConnection) -> int:
-    seconds, microseconds = connection.call("TIME")
-    return int(seconds) * 1000 + int(microseconds) // 1000
-
-
 @each_taken_over
 def test_the_hash_is_replaced_in_the_same_call_and_propagated_as_one_set_with_the_usual_deadline(
     observed: ObservedServer, name: str
@@ -158,12 +146,12 @@ def test_the_hash_is_replaced_in_the_same_call_and_propagated_as_one_set_with_th
     observed.stream.commands()
     changes = observed.changes_since_save()
     in_aof = len(observed.aof_commands())
-    before_ms = server_time_ms(connection)
+    before_ms = server_ms(connection)
     assert isinstance(connection.call(*call), list)
-    after_ms = server_time_ms(connection)
+    after_ms = server_ms(connection)
 
     assert connection.call("TYPE", KEY) == b"string"
-    value = state.bucket_bytes(tokens, NOW_MS)
+    value = state.bucket_bytes(tokens, TODAY_MS)
     assert connection.call("GET", KEY) == value
     deadline_ms = connection.call("PEXPIRETIME", KEY)
     if ttl_s is None:
@@ -250,7 +238,7 @@ REFUSED: dict[str, tuple[Word, ...]] = {
 def test_a_preview_and_a_call_that_is_refused_leave_the_hash_as_it_is(observed: ObservedServer, name: str) -> None:
     connection = observed.connection
     leave_hash(connection)
-    connection.call("SET", NEIGHBOUR, state.bucket_bytes(5.0, NOW_MS))
+    connection.call("SET", NEIGHBOUR, state.bucket_bytes(5.0, TODAY_MS))
     before = observed.traces(KEY, NEIGHBOUR)
     reply = connection.call(*(UNTOUCHED | REFUSED)[name])
     assert isinstance(reply, hiredis.ReplyError if name in REFUSED else list), reply
@@ -260,7 +248,7 @@ def test_a_preview_and_a_call_that_is_refused_leave_the_hash_as_it_is(observed: 
 
 # What is not the script's hash
 
-A_TIME = str(NOW_MS)
+A_TIME = str(TODAY_MS)
 FOREIGN: dict[str, list[Word]] = {
     "a field more": ["tokens", "2.5", "last_refill_ms", A_TIME, "limit", "10"],
     "a long field more": ["tokens", "2.5", "last_refill_ms", A_TIME, "note", "x" * 1000],
@@ -306,6 +294,6 @@ def test_the_script_is_answered_with_wrongtype_once_the_hash_is_replaced(raw: Ra
     leave_hash(raw)
     raw.call("RL.TOKENBUCKET", KEY, CAPACITY, RATE, *NOW)
     value = raw.call("GET", KEY)
-    reply = raw.call(*script_call(KEY, "1", NOW_MS))
+    reply = raw.call(*script_call(KEY, "1", TODAY_MS))
     assert isinstance(reply, hiredis.ReplyError) and str(reply).startswith("WRONGTYPE "), reply
     assert raw.call("GET", KEY) == value

@@ -11,8 +11,9 @@ import hiredis
 import pytest
 
 from harness import hostile, state
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
-from harness.hostile import KEYS, NOW_MS, Case
+from harness.hostile import KEYS, Case
 from harness.server import Server
 from harness.tally import Tally
 
@@ -155,13 +156,13 @@ def test_a_forged_window_of_another_length_leaves_a_state(
     raw: RawConnection, window_s: float
 ) -> None:
     """What is carried over from it may be infinite, negative or no number at all."""
-    for index in (0, 1, NOW_MS // 1000, 2**53, 2**63 - 2, 2**63 - 1):
+    for index in (0, 1, TODAY_MS // 1000, 2**53, 2**63 - 2, 2**63 - 1):
         for prev in (0.0, 1.0, HUGE):
             for curr in (0.0, 1.0, HUGE):
                 value = state.window_bytes(window_s, index, prev, curr)
                 for after_ms in (0, 1, 30_000, 59_999):
-                    for options in ((), ("COST", "0"), ("REFUND", "1"), ("REFUND", "1", "AT", NOW_MS - 1)):
-                        call = ("RL.SLIDING", "a", "10", "60", *options, "NOW", NOW_MS + after_ms, "MS")
+                    for options in ((), ("COST", "0"), ("REFUND", "1"), ("REFUND", "1", "AT", TODAY_MS - 1)):
+                        call = ("RL.SLIDING", "a", "10", "60", *options, "NOW", TODAY_MS + after_ms, "MS")
                         _, reply, after = raw.call_all([("SET", "a", value), call, ("GET", "a")])
                         if isinstance(reply, hiredis.ReplyError):
                             assert str(reply).startswith("WRONGTYPE ") and after == value
@@ -176,9 +177,9 @@ def test_a_forged_state_is_refused_untouched_or_is_in_range_and_answered(
     at_first = run_id(server)
     answered = {True: 0, False: 0}
     calls = {
-        state.TOKEN_BUCKET_KIND: ("RL.TOKENBUCKET", "a", "10", "1", "NOW", NOW_MS),
-        state.SLIDING_KIND: ("RL.SLIDING", "a", "10", "60", "NOW", NOW_MS),
-        state.QUOTA_KIND: ("RL.QUOTA", "a", "10", "60", "NOW", NOW_MS),
+        state.TOKEN_BUCKET_KIND: ("RL.TOKENBUCKET", "a", "10", "1", "NOW", TODAY_MS),
+        state.SLIDING_KIND: ("RL.SLIDING", "a", "10", "60", "NOW", TODAY_MS),
+        state.QUOTA_KIND: ("RL.QUOTA", "a", "10", "60", "NOW", TODAY_MS),
     }
     for _ in range(FORGED):
         value = hostile.forged_state(rng)
@@ -208,12 +209,12 @@ def test_a_forged_state_is_refused_untouched_or_is_in_range_and_answered(
 def test_as_many_keys_as_one_likes_are_decided_together(raw: RawConnection, command: str, count: int) -> None:
     keys = [b"key:%d" % number for number in range(count)]
     rules = [word for _ in keys for word in (b"TOKENBUCKET", b"2", b"1")]
-    reply = raw.call(command, count, *keys, *rules, "NOW", NOW_MS)
+    reply = raw.call(command, count, *keys, *rules, "NOW", TODAY_MS)
     assert reply[0] == 1 and len(reply) == 1 + count
     assert raw.call("DBSIZE") == (count if command == "RL.ALL" else 0)
     # The last one alone is enough to refuse them all.
     before = raw.call("DUMP", keys[0])
-    reply = raw.call(command, count, *keys, *rules, "COST", "3", "NOW", NOW_MS)
+    reply = raw.call(command, count, *keys, *rules, "COST", "3", "NOW", TODAY_MS)
     assert reply[0] == 0 and [four[0] for four in reply[1:]] == [1] * (count - 1) + [0]
     assert raw.call("DUMP", keys[0]) == before
 
@@ -256,9 +257,9 @@ def test_a_megabyte_for_any_word_is_refused_and_not_repeated_in_the_message(raw:
 
 def test_a_megabyte_for_a_key_is_a_key(raw: RawConnection) -> None:
     key = b"k\x00" * 2**19
-    assert raw.call("RL.TOKENBUCKET", key, "10", "1", "NOW", NOW_MS)[:2] == [1, 9]
-    assert raw.call("RL.ALL", "2", key, "b", "TOKENBUCKET", "10", "1", "SLIDING", "1", "1", "NOW", NOW_MS)[:2] == [
+    assert raw.call("RL.TOKENBUCKET", key, "10", "1", "NOW", TODAY_MS)[:2] == [1, 9]
+    assert raw.call("RL.ALL", "2", key, "b", "TOKENBUCKET", "10", "1", "SLIDING", "1", "1", "NOW", TODAY_MS)[:2] == [
         1,
-        [1, 8, NOW_MS // 1000 + 2, 0],
+        [1, 8, TODAY_MS // 1000 + 2, 0],
     ]
     assert raw.call("STRLEN", key) == state.TOKEN_BUCKET_BYTES

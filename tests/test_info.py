@@ -6,10 +6,11 @@ from collections.abc import Callable
 import hiredis
 import pytest
 
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.server import REPOSITORY, Server, module_path, wait_until
 
-NOW = ("NOW", "1751662800000")
+NOW = ("NOW", TODAY_MS)
 OUTCOMES = ("allowed", "denied", "refunded", "released", "repeated", "errors")
 WITH_PREVIEW = ("tokenbucket", "sliding", "quota", "concurrency", "all")
 WRITE_COMMANDS = (*WITH_PREVIEW, "release")

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import hiredis
 import pytest
 
+from harness.clock import TODAY_MS
 from harness.command_table import command_docs, flattened
 from harness.connection import RawConnection, Word
-from harness.parity import TODAY_MS
 from harness.server import Server
 from test_events import keyevent, listening
 

@@ -12,11 +12,11 @@ import hiredis
 import pytest
 
 from harness import kinds, traces
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.kinds import State
 from harness.model import Model
 from harness.observed import AOF_CONFIG
-from harness.parity import TODAY_MS
 from harness.server import Server, wait_until
 from harness.state import Bucket, Count, Window
 from harness.tally import Tally

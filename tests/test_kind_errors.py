@@ -3,6 +3,7 @@
 import hiredis
 import pytest
 
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.observed import ObservedServer
 from harness.refusals import (
@@ -11,7 +12,6 @@ from harness.refusals import (
     KEYS,
     NOT_AN_INTEGER,
     NOT_DECIMAL,
-    NOW_MS,
     TOO_LARGE,
     TOO_LARGE_BUT_ROUNDED,
     WINDOW_BOUNDS,
@@ -21,7 +21,7 @@ from harness.tally import Tally
 
 Words = tuple[Word, ...]
 
-NOW: Words = ("NOW", NOW_MS)
+NOW: Words = ("NOW", TODAY_MS)
 BUCKET: Words = ("TOKENBUCKET", "10", "1")
 SLIDING: Words = ("SLIDING", "10", "60")
 QUOTA: Words = ("QUOTA", "10", "60")
@@ -255,7 +255,7 @@ def malformed() -> dict[str, tuple[Words, tuple[str, ...]]]:
             cases[f"{command}: MAXWAIT"] = ((*start, "MAXWAIT", "1"), ())
         if command != "RL.QUOTA":
             cases[f"{command}: ANCHOR"] = ((*start, "ANCHOR", "0"), ())
-            cases[f"{command}: UNTIL"] = ((*start, "UNTIL", NOW_MS + 1), ())
+            cases[f"{command}: UNTIL"] = ((*start, "UNTIL", TODAY_MS + 1), ())
     bucket, wait = SINGLE["RL.TOKENBUCKET"], ("MAXWAIT", "1")
     cases |= {
         "MAXWAIT twice": ((*bucket, *wait, *wait), ("MAXWAIT",)),
@@ -270,16 +270,16 @@ def malformed() -> dict[str, tuple[Words, tuple[str, ...]]]:
     cases |= {
         "ANCHOR twice": ((*quota, "ANCHOR", "0", "ANCHOR", "0"), ("ANCHOR",)),
         "ANCHOR without a value": ((*quota, "ANCHOR"), ("ANCHOR", *AMOUNT_BOUNDS)),
-        "UNTIL with ANCHOR": ((*until, NOW_MS + 1, "ANCHOR", "0", *NOW), ("ANCHOR",)),
+        "UNTIL with ANCHOR": ((*until, TODAY_MS + 1, "ANCHOR", "0", *NOW), ("ANCHOR",)),
         "UNTIL without a value": (until, ("UNTIL", *AMOUNT_BOUNDS)),
-        "UNTIL now": ((*until, NOW_MS, *NOW), ("UNTIL",)),
-        "UNTIL a time that has passed": ((*until, NOW_MS - 1, *NOW), ("UNTIL",)),
-        "UNTIL a time that has passed by the server's clock": ((*until, NOW_MS), ("UNTIL",)),
-        "UNTIL now in a preview": (("RL.QUOTA_RO", *until[1:], NOW_MS, *NOW), ("UNTIL",)),
-        "UNTIL now in a refund": ((*until, NOW_MS, *refund, *NOW), ("UNTIL",)),
-        "UNTIL now in the last rule": ((*ALL_OF_TWO, *QUOTA, "QUOTA", "1", "UNTIL", NOW_MS, *NOW), ("UNTIL",)),
+        "UNTIL now": ((*until, TODAY_MS, *NOW), ("UNTIL",)),
+        "UNTIL a time that has passed": ((*until, TODAY_MS - 1, *NOW), ("UNTIL",)),
+        "UNTIL a time that has passed by the server's clock": ((*until, TODAY_MS), ("UNTIL",)),
+        "UNTIL now in a preview": (("RL.QUOTA_RO", *until[1:], TODAY_MS, *NOW), ("UNTIL",)),
+        "UNTIL now in a refund": ((*until, TODAY_MS, *refund, *NOW), ("UNTIL",)),
+        "UNTIL now in the last rule": ((*ALL_OF_TWO, *QUOTA, "QUOTA", "1", "UNTIL", TODAY_MS, *NOW), ("UNTIL",)),
         "UNTIL now of a repeat": (
-            (*ALL_OF_TWO, *LEASES, "QUOTA", "1", "UNTIL", NOW_MS, "ID", "a", *NOW),
+            (*ALL_OF_TWO, *LEASES, "QUOTA", "1", "UNTIL", TODAY_MS, "ID", "a", *NOW),
             ("UNTIL",),
         ),
         "a quota of a fourth word": ((*quota, "60"), ()),
@@ -378,11 +378,11 @@ ACCEPTED: dict[str, tuple[Words, list[int]]] = {
     "a fraction of a limit": (("RL.QUOTA", KEY, "2.5", "60", "COST", "0.25", *NOW), [1, 2]),
     "the earliest anchor": (("RL.QUOTA", KEY, "1", "MONTH", "ANCHOR", "0", *NOW), [1, 0]),
     "the latest anchor": (("RL.QUOTA", KEY, "1", "YEAR", "ANCHOR", 2**53, *NOW), [1, 0]),
-    "the latest end": (("RL.QUOTA", KEY, "1", "UNTIL", 2**53, *NOW, "MS"), [1, 0, 2**53 - NOW_MS]),
+    "the latest end": (("RL.QUOTA", KEY, "1", "UNTIL", 2**53, *NOW, "MS"), [1, 0, 2**53 - TODAY_MS]),
     "the latest NOW": (("RL.QUOTA", KEY, "1", "MONTH", "NOW", 2**53), [1, 0]),
-    "units in any case": (("RL.QUOTA", KEY, "1", "mOnTh", "anchor", "0", "ms", "now", NOW_MS), [1, 0]),
+    "units in any case": (("RL.QUOTA", KEY, "1", "mOnTh", "anchor", "0", "ms", "now", TODAY_MS), [1, 0]),
     "the anchor last": (("RL.QUOTA", KEY, "2", "DAY", *NOW, "COST", "2", "MS", "ANCHOR", "0"), [1, 0]),
-    "an end in any case": (("RL.QUOTA", KEY, "2", "until", NOW_MS + 5, "MS", *NOW), [1, 1, 5, 0]),
+    "an end in any case": (("RL.QUOTA", KEY, "2", "until", TODAY_MS + 5, "MS", *NOW), [1, 1, 5, 0]),
     "force in any case": (("RL.TOKENBUCKET", KEY, "10", "1", "force", "3", *NOW), [1, 7]),
     "the longest wait": (("RL.TOKENBUCKET", KEY, "10", "1", "maxwait", "9007199254740.992", *NOW), [1, 9]),
     "no wait": (("RL.TOKENBUCKET", KEY, "10", "1", *NOW, "MAXWAIT", "0"), [1, 9]),
@@ -410,7 +410,7 @@ def test_the_ends_of_each_range_and_odd_orders_are_accepted(raw: RawConnection, 
 def test_the_options_of_all_may_appear_in_any_order(raw: RawConnection) -> None:
     rules = (*BUCKET, "SHADOW", "FORCE", "2", *LEASES, *QUOTA, "ANCHOR", "0", "cost", "3", "shadow")
     keys = ("3", "b", "c", "q")
-    expected = [1, [1, 8, 2000, 0], [1, 9, 60_000, 0], [1, 7, 60_000 - NOW_MS % 60_000, 0]]
+    expected = [1, [1, 8, 2000, 0], [1, 9, 60_000, 0], [1, 7, 60_000 - TODAY_MS % 60_000, 0]]
     assert raw.call("RL.ALL", *keys, *rules, "ID", "a", "MAXWAIT", "1", *NOW, "MS") == expected
     raw.call("FLUSHALL")
     assert raw.call("rl.all", *keys, *rules, "ms", *NOW, "maxwait", "1", "id", "a") == expected

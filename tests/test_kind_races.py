@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word, encode
 from harness.observed import ObservedServer
-from harness.parity import TODAY_MS
 from harness.server import Server, wait_until
 from harness.state import read_bucket
 from harness.tally import Tally

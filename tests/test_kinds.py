@@ -33,18 +33,15 @@ def run(observed: ObservedServer, rng: random.Random, maker: traces.Maker, calls
     return counts
 
 
-@pytest.mark.parametrize("kind", traces.KINDS)
+@pytest.mark.parametrize("name", traces.MAKERS)
 def test_traces_on_one_key_are_as_the_model_says(
-    observed: ObservedServer, rng: random.Random, seed: str, tally: Tally, kind: str
+    observed: ObservedServer, rng: random.Random, seed: str, tally: Tally, name: str
 ) -> None:
-    def maker(rng: random.Random, key: str, length: int) -> list[traces.Words]:
-        return traces.single_trace(rng, key, length, kind)
-
-    counts = run(observed, rng, maker, CALLS // 2)
+    counts = run(observed, rng, traces.MAKERS[name], CALLS // 2)
     assert counts["denied"] and counts["propagated"]
-    tally.add(f"traces of {kind}", counts["calls"], "calls as the model says", seed=seed)
-    tally.add(f"traces of {kind}", counts["denied"], "denied")
-    tally.add(f"traces of {kind}", counts["propagated"], "commands propagated")
+    tally.add(f"traces of {name}", counts["calls"], "calls as the model says", seed=seed)
+    tally.add(f"traces of {name}", counts["denied"], "denied")
+    tally.add(f"traces of {name}", counts["propagated"], "commands propagated")
 
 
 def test_traces_of_several_at_once_are_as_the_model_says(

@@ -5,11 +5,10 @@ import random
 import hiredis
 import pytest
 
+from harness.clock import CLOCK_SLACK_MS, TODAY_MS, server_ms
 from harness.connection import RawConnection, Word
 from harness.observed import ObservedServer
-from harness.parity import TODAY_MS
 from harness.periods import DAY_MS
-from harness.traces import CLOCK_SLACK_MS, server_ms
 
 Words = tuple[Word, ...]
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import hiredis
 import pytest
 
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection
 from harness.server import Server, wait_until
 
-START_MS = 1_751_662_800_000
 LEASE_S = 30
 LEASE_MS = 1000 * LEASE_S
 KEY, LIMIT = "run", 2
@@ -44,22 +44,22 @@ def test_the_place_of_a_crashed_holder_is_free_when_its_lease_ends(raw: RawConne
     def attempt(name: str, now_ms: int) -> list:
         return raw.call(*acquire(name, *at(now_ms), limit=1, lease_s=LEASE_S))
 
-    assert attempt("crashed", START_MS)[0] == 1
-    assert attempt("next", START_MS + 1) == [0, 0, LEASE_MS - 1, LEASE_MS - 1]
-    assert attempt("next", START_MS + LEASE_MS - 1)[0] == 0
-    assert attempt("next", START_MS + LEASE_MS)[0] == 1
+    assert attempt("crashed", TODAY_MS)[0] == 1
+    assert attempt("next", TODAY_MS + 1) == [0, 0, LEASE_MS - 1, LEASE_MS - 1]
+    assert attempt("next", TODAY_MS + LEASE_MS - 1)[0] == 0
+    assert attempt("next", TODAY_MS + LEASE_MS)[0] == 1
 
 
 def test_a_lease_renewed_at_half_its_length_survives_one_lost_renewal(raw: RawConnection) -> None:
     def renew(now_ms: int) -> list:
         return raw.call(*acquire("worker", "XX", *at(now_ms), lease_s=LEASE_S))
 
-    assert is_allowed(raw, *acquire("worker", *at(START_MS), lease_s=LEASE_S))
+    assert is_allowed(raw, *acquire("worker", *at(TODAY_MS), lease_s=LEASE_S))
     half_ms = LEASE_MS // 2
     # Each second renewal is lost; the one after it comes a moment before the lease would end.
     for number in range(1, 20):
-        assert renew(START_MS + number * 2 * (half_ms - 1))[0] == 1, number
-    last_ms = START_MS + 19 * 2 * (half_ms - 1)
+        assert renew(TODAY_MS + number * 2 * (half_ms - 1))[0] == 1, number
+    last_ms = TODAY_MS + 19 * 2 * (half_ms - 1)
     assert renew(last_ms + LEASE_MS) == [0, LIMIT, 0, -1]
 
 
@@ -76,8 +76,8 @@ def test_a_lowered_limit_ends_no_lease_and_denies_new_ones(raw: RawConnection) -
 
 
 def test_a_shorter_lease_shortens_none_that_is_held(raw: RawConnection) -> None:
-    assert is_allowed(raw, *acquire("a", *at(START_MS), lease_s=LEASE_S))
-    assert raw.call(*acquire("a", *at(START_MS), lease_s=1)) == [1, LIMIT - 1, LEASE_MS, 0]
+    assert is_allowed(raw, *acquire("a", *at(TODAY_MS), lease_s=LEASE_S))
+    assert raw.call(*acquire("a", *at(TODAY_MS), lease_s=1)) == [1, LIMIT - 1, LEASE_MS, 0]
 
 
 # Hands on the set
@@ -105,8 +105,8 @@ def test_a_settlement_whose_lease_was_freed_is_denied_and_charges_nothing(raw: R
 
 def test_zcard_counts_ended_leases_until_the_next_acquisition(raw: RawConnection) -> None:
     for name in ("a", "b"):
-        assert is_allowed(raw, *acquire(name, *at(START_MS), lease_s=LEASE_S))
-    later = at(START_MS + LEASE_MS)
+        assert is_allowed(raw, *acquire(name, *at(TODAY_MS), lease_s=LEASE_S))
+    later = at(TODAY_MS + LEASE_MS)
     assert raw.call("RL.CONCURRENCY_RO", *acquire("c", *later)[1:])[:2] == [1, LIMIT]
     assert raw.call("ZCARD", KEY) == 2
     assert is_allowed(raw, *acquire("c", *later))
@@ -167,21 +167,21 @@ def test_a_lease_that_a_failover_forgot_is_a_free_place(pair: tuple[Server, Serv
 
 def test_a_jump_of_the_clock_and_back_frees_no_place_and_no_quota(raw: RawConnection) -> None:
     for name in ("a", "b"):
-        assert is_allowed(raw, *acquire(name, *at(START_MS), lease_s=LEASE_S))
-    assert is_allowed(raw, *QUOTA, "COST", "3", *at(START_MS))
+        assert is_allowed(raw, *acquire(name, *at(TODAY_MS), lease_s=LEASE_S))
+    assert is_allowed(raw, *QUOTA, "COST", "3", *at(TODAY_MS))
     year_ms = 366 * 86_400_000
-    assert raw.call("RL.CONCURRENCY_RO", *acquire("c", *at(START_MS + year_ms))[1:])[0] == 1
-    assert raw.call("RL.QUOTA_RO", *QUOTA[1:], *at(START_MS + year_ms))[0] == 1
-    for now_ms in (START_MS, START_MS - year_ms):
+    assert raw.call("RL.CONCURRENCY_RO", *acquire("c", *at(TODAY_MS + year_ms))[1:])[0] == 1
+    assert raw.call("RL.QUOTA_RO", *QUOTA[1:], *at(TODAY_MS + year_ms))[0] == 1
+    for now_ms in (TODAY_MS, TODAY_MS - year_ms):
         assert not is_allowed(raw, *acquire("c", *at(now_ms)))
         assert not is_allowed(raw, *QUOTA, *at(now_ms))
 
 
 def test_a_period_opened_at_a_later_time_holds_its_count_until_then(raw: RawConnection) -> None:
-    later_ms = START_MS + 366 * 86_400_000
+    later_ms = TODAY_MS + 366 * 86_400_000
     assert is_allowed(raw, *QUOTA, "COST", "3", *at(later_ms))
-    allowed, remaining, reset_ms, retry_ms = raw.call(*QUOTA, *at(START_MS))
+    allowed, remaining, reset_ms, retry_ms = raw.call(*QUOTA, *at(TODAY_MS))
     assert (allowed, remaining) == (0, 0)
-    assert reset_ms == retry_ms > later_ms - START_MS
+    assert reset_ms == retry_ms > later_ms - TODAY_MS
     assert raw.call("DEL", "month") == 1
-    assert is_allowed(raw, *QUOTA, *at(START_MS))
+    assert is_allowed(raw, *QUOTA, *at(TODAY_MS))

@@ -11,11 +11,11 @@ import hiredis
 import pytest
 import redis
 
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection
 from harness.server import REPOSITORY, Server, module_path, server_executable
 
 SERVERS = REPOSITORY / "target" / "servers" / "servers.json"
-NOW_MS = 1_751_662_800_000
 EXIT_TIMEOUT_S = 30
 #: Redis 7.0 and 7.2, Redis 8, Valkey 8 and 9 let MODULE be called only if told so.
 ALLOW_MODULE_COMMAND = {"enable-module-command": "yes"}
@@ -27,16 +27,16 @@ KINDS = ("TOKENBUCKET", "SLIDING", "QUOTA", "CONCURRENCY", "ALL")
 COMMANDS = ["RL.RELEASE", *(f"RL.{name}{form}" for name in KINDS for form in ("", "_RO"))]
 
 USE = [
-    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "2.5", "NOW", NOW_MS),
-    ("RL.TOKENBUCKET", "allotment", "3", "0", "NOW", NOW_MS),
-    ("RL.SLIDING", "window", "10", "60", "COST", "4", "NOW", NOW_MS),
-    ("RL.SLIDING", "window", "10", "60", "COST", "9", "NOW", NOW_MS + 70_000),
+    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "2.5", "NOW", TODAY_MS),
+    ("RL.TOKENBUCKET", "allotment", "3", "0", "NOW", TODAY_MS),
+    ("RL.SLIDING", "window", "10", "60", "COST", "4", "NOW", TODAY_MS),
+    ("RL.SLIDING", "window", "10", "60", "COST", "9", "NOW", TODAY_MS + 70_000),
 ]
 KEYS = ("bucket", "allotment", "window")
 PREVIEWS = [
-    ("RL.TOKENBUCKET_RO", "bucket", "10", "0.5", "NOW", NOW_MS + 1000, "MS"),
-    ("RL.TOKENBUCKET_RO", "allotment", "3", "0", "NOW", NOW_MS + 1000, "MS"),
-    ("RL.SLIDING_RO", "window", "10", "60", "COST", "9", "NOW", NOW_MS + 71_000, "MS"),
+    ("RL.TOKENBUCKET_RO", "bucket", "10", "0.5", "NOW", TODAY_MS + 1000, "MS"),
+    ("RL.TOKENBUCKET_RO", "allotment", "3", "0", "NOW", TODAY_MS + 1000, "MS"),
+    ("RL.SLIDING_RO", "window", "10", "60", "COST", "9", "NOW", TODAY_MS + 71_000, "MS"),
 ]
 
 

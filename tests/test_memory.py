@@ -6,17 +6,17 @@ import hiredis
 import pytest
 
 from harness import state
+from harness.clock import TODAY_MS, server_ms
 from harness.connection import RawConnection, Word, encode
 from harness.kinds import LONGEST_TTL_S
 from harness.server import Server, wait_until
 from harness.tally import Tally
 
-NOW_MS = 1_751_662_800_000
 MIB = 2**20
 
-BUCKET = ("RL.TOKENBUCKET", "bucket", "10", "0.5", "NOW", NOW_MS)
-WINDOW = ("RL.SLIDING", "window", "10", "60", "NOW", NOW_MS)
-BOTH = ("RL.ALL", "2", "bucket", "window", "TOKENBUCKET", "10", "0.5", "SLIDING", "10", "60", "NOW", NOW_MS)
+BUCKET = ("RL.TOKENBUCKET", "bucket", "10", "0.5", "NOW", TODAY_MS)
+WINDOW = ("RL.SLIDING", "window", "10", "60", "NOW", TODAY_MS)
+BOTH = ("RL.ALL", "2", "bucket", "window", "TOKENBUCKET", "10", "0.5", "SLIDING", "10", "60", "NOW", TODAY_MS)
 KEYS = ("bucket", "window", "fresh")
 
 REFUSED_WHEN_FULL: dict[str, tuple[Word, ...]] = {
@@ -24,7 +24,7 @@ REFUSED_WHEN_FULL: dict[str, tuple[Word, ...]] = {
     "window": WINDOW,
     "all": BOTH,
     "denied": (*BUCKET, "COST", "99"),
-    "new": ("RL.TOKENBUCKET", "fresh", "10", "0.5", "NOW", NOW_MS),
+    "new": ("RL.TOKENBUCKET", "fresh", "10", "0.5", "NOW", TODAY_MS),
     "refund": (*BUCKET, "REFUND", "1"),
     "costs nothing": (*WINDOW, "COST", "0"),
     "in a script": ("EVAL", "return redis.call(unpack(ARGV))", "1", "bucket", *BUCKET),
@@ -33,7 +33,7 @@ PREVIEWS = [
     ("RL.TOKENBUCKET_RO", *BUCKET[1:]),
     ("RL.SLIDING_RO", *WINDOW[1:]),
     ("RL.ALL_RO", *BOTH[1:]),
-    ("RL.TOKENBUCKET_RO", "fresh", "10", "0.5", "NOW", NOW_MS),
+    ("RL.TOKENBUCKET_RO", "fresh", "10", "0.5", "NOW", TODAY_MS),
 ]
 
 
@@ -92,7 +92,7 @@ ROOM = 1 * MIB
 
 
 def allotment(number: int) -> tuple[Word, ...]:
-    return ("RL.TOKENBUCKET", f"allotment:{number}", ALLOTMENT, "0", "NOW", NOW_MS)
+    return ("RL.TOKENBUCKET", f"allotment:{number}", ALLOTMENT, "0", "NOW", TODAY_MS)
 
 
 def idle(number: int) -> tuple[Word, ...]:
@@ -161,13 +161,13 @@ def test_each_call_denied_or_not_counts_as_use_for_lfu_and_lru(fresh_server: Cal
     # With this factor each use counts in full, so that there is no chance in it.
     server = fresh_server({"maxmemory-policy": "allkeys-lfu", "lfu-log-factor": 0, "lfu-decay-time": 0})
     calls = {
-        "allowed": ("RL.TOKENBUCKET", "allowed", "1000", "1", "NOW", NOW_MS),
-        "denied": ("RL.SLIDING", "denied", "1", "60", "NOW", NOW_MS),
-        "previewed": ("RL.TOKENBUCKET_RO", "previewed", "10", "1", "NOW", NOW_MS),
+        "allowed": ("RL.TOKENBUCKET", "allowed", "1000", "1", "NOW", TODAY_MS),
+        "denied": ("RL.SLIDING", "denied", "1", "60", "NOW", TODAY_MS),
+        "previewed": ("RL.TOKENBUCKET_RO", "previewed", "10", "1", "NOW", TODAY_MS),
     }
     with server.raw_connection() as connection:
         for key in (*calls, "idle"):
-            connection.call("RL.SLIDING" if key == "denied" else "RL.TOKENBUCKET", key, "1", "60", "NOW", NOW_MS)
+            connection.call("RL.SLIDING" if key == "denied" else "RL.TOKENBUCKET", key, "1", "60", "NOW", TODAY_MS)
         for key, call in calls.items():
             before = connection.call("OBJECT", "FREQ", key)
             connection.call_all([call] * 50)
@@ -245,11 +245,6 @@ WITH_TTL = {
     "window": (("RL.SLIDING", "key", "10", "60"), 120 + 60),
     "a window of a moment": (("RL.SLIDING", "key", "10", "0.001"), 1 + 60),
 }
-
-
-def server_ms(connection: RawConnection) -> int:
-    seconds, microseconds = connection.call("TIME")
-    return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 @pytest.mark.parametrize("name", WITH_TTL)

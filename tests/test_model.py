@@ -1,12 +1,11 @@
 """The model of the harness itself, against cases and calendars that were worked out by hand."""
 
 import json
-import random
 from pathlib import Path
 
 import pytest
 
-from harness import periods, traces
+from harness import periods
 from harness.model import Model, Refused
 from harness.periods import Period
 from harness.periods import ms_of_date as ms
@@ -83,36 +82,3 @@ def test_the_periods_of_a_calendar_follow_one_another_without_a_gap(unit: str, a
         next_start, next_end = period.opened_at(end)
         assert next_start == end
         start, end = next_start, next_end
-
-
-# Times, by trying out every millisecond
-
-SCANNED_MS = 400
-TRACES = 120
-
-
-def later(words: traces.Words, after_ms: int) -> traces.Words:
-    """The call's preview at a later time."""
-    command, *rest = words
-    at = rest.index("NOW") + 1
-    now_ms = int(rest[at]) + after_ms
-    if rest[2] == "UNTIL":
-        rest[3] = max(int(rest[3]), now_ms + 1)
-    return [command if command.endswith("_RO") else f"{command}_RO", *rest[:at], now_ms, *rest[at + 1 :]]
-
-
-@pytest.mark.parametrize("kind", traces.KINDS)
-def test_the_model_gives_the_first_millisecond_that_allows(kind: str, rng: random.Random) -> None:
-    scanned = 0
-    for _ in range(TRACES):
-        model = Model()
-        for words in traces.single_trace(rng, "k", 30, kind):
-            reply = model.call(*words)
-            if words[0] == "RL.RELEASE" or "MS" not in words or reply[0] or not isinstance(reply[3], int):
-                continue
-            if not 0 < reply[3] <= SCANNED_MS:
-                continue
-            allowed = [d for d in range(reply[3] + 1) if model.call(*later(words, d))[0]]
-            assert allowed == [reply[3]], f"{traces.shown([words])}: {reply}, allowed after {allowed}"
-            scanned += 1
-    assert scanned > 10

@@ -12,6 +12,7 @@ from pathlib import Path
 import hiredis
 import pytest
 
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.observed import AOF_CONFIG
 from harness.server import REPOSITORY, Server
@@ -19,7 +20,6 @@ from harness.server import REPOSITORY, Server
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target")
 MODULE = TARGET / "debug" / ("libredis_rl.dylib" if sys.platform == "darwin" else "libredis_rl.so")
 TRIGGER = "inject-panic"
-NOW_MS = 1_751_662_800_000
 REPLY_TIMEOUT_S = 10.0
 ERROR = "ERR internal error in the rl module; see the server's log"
 
@@ -27,7 +27,7 @@ CALLS: dict[str, tuple[Word, ...]] = {
     **{f"RL.{name}{form}": (f"RL.{name}{form}", TRIGGER, "10", "1") for name in ("TOKENBUCKET", "SLIDING") for form in ("", "_RO")},
     **{f"RL.ALL{form}": (f"RL.ALL{form}", TRIGGER, "a", "TOKENBUCKET", "10", "1") for form in ("", "_RO")},
 }  # fmt: skip
-GOOD = ("RL.TOKENBUCKET", "good", "10", "1", "NOW", NOW_MS)
+GOOD = ("RL.TOKENBUCKET", "good", "10", "1", "NOW", TODAY_MS)
 
 
 @pytest.fixture(params=[None, "1", "full"], ids=["plain", "RUST_BACKTRACE=1", "RUST_BACKTRACE=full"])
@@ -142,7 +142,7 @@ def test_a_panic_over_any_key_of_all_leaves_the_connection_in_step(
             keys = [f"k{number}" for number in range(count)]
             keys[position] = TRIGGER
             for options in ((), ("MS",)):
-                call = (command, count, *keys, *(*rule, "COST", cost) * count, "NOW", NOW_MS, *options)
+                call = (command, count, *keys, *(*rule, "COST", cost) * count, "NOW", TODAY_MS, *options)
                 error, echo, pong = connection.call_all([call, ("ECHO", "its own"), ("PING",)])
                 assert_guarded(error)
                 assert (echo, pong) in ((b"its own", b"PONG"), (b"its own", "PONG")), f"key {position + 1} of {count}"
@@ -153,7 +153,7 @@ def test_a_panic_over_any_key_of_all_leaves_the_connection_in_step(
 
 
 def test_a_panic_over_a_key_of_all_in_a_transaction_leaves_it_in_step(connection: RawConnection) -> None:
-    call = ("RL.ALL", "3", "a", "b", TRIGGER, *BUCKET * 3, "NOW", NOW_MS)
+    call = ("RL.ALL", "3", "a", "b", TRIGGER, *BUCKET * 3, "NOW", TODAY_MS)
     *_, replies, echo = connection.call_all([("MULTI",), GOOD, call, GOOD, ("EXEC",), ("ECHO", "its own")])
     first, panic, second = replies
     assert_guarded(panic)
@@ -170,4 +170,4 @@ def test_the_module_can_be_taken_out_and_put_back_after_a_panic(panicking: Serve
 
 
 def test_the_release_build_has_no_such_trigger(raw: RawConnection) -> None:
-    assert raw.call("RL.TOKENBUCKET", TRIGGER, "10", "1", "NOW", NOW_MS)[:2] == [1, 9]
+    assert raw.call("RL.TOKENBUCKET", TRIGGER, "10", "1", "NOW", TODAY_MS)[:2] == [1, 9]

@@ -5,39 +5,33 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from harness import state
+from harness.clock import TODAY_MS, server_ms
 from harness.connection import Word
 from harness.model import Model
 from harness.observed import AOF_CONFIG, ObservedServer
 from harness.replica import ReplicaStream
 from harness.server import Server
 
-NOW_MS = 1_751_662_800_000
 
 #: Allowed calls on both algorithms, with a ttl and without one.
 ALLOWED = [
-    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "2.5", "NOW", str(NOW_MS)),
-    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "NOW", str(NOW_MS + 700)),
-    ("RL.TOKENBUCKET", "allotment", "3", "0", "NOW", str(NOW_MS)),
-    ("RL.TOKENBUCKET", "allotment", "3", "0", "NOW", str(NOW_MS + 1)),
-    ("RL.SLIDING", "window", "10", "2.5", "COST", "0.1", "NOW", str(NOW_MS)),
-    ("RL.SLIDING", "window", "10", "2.5", "COST", "4", "NOW", str(NOW_MS + 2600)),
+    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "2.5", "NOW", str(TODAY_MS)),
+    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "NOW", str(TODAY_MS + 700)),
+    ("RL.TOKENBUCKET", "allotment", "3", "0", "NOW", str(TODAY_MS)),
+    ("RL.TOKENBUCKET", "allotment", "3", "0", "NOW", str(TODAY_MS + 1)),
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "0.1", "NOW", str(TODAY_MS)),
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "4", "NOW", str(TODAY_MS + 2600)),
 ]
 # Longer than all of them take, so that time never goes back from one round of them to the next.
 ROUND_MS = 3000
 DENIED_ON_EXISTING = [
-    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "9", "NOW", str(NOW_MS + 800)),
-    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "11", "NOW", str(NOW_MS + 900)),
-    ("RL.TOKENBUCKET", "allotment", "3", "0", "COST", "2", "NOW", str(NOW_MS + 2)),
-    ("RL.SLIDING", "window", "10", "2.5", "COST", "7", "NOW", str(NOW_MS + 2700)),
+    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "9", "NOW", str(TODAY_MS + 800)),
+    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "11", "NOW", str(TODAY_MS + 900)),
+    ("RL.TOKENBUCKET", "allotment", "3", "0", "COST", "2", "NOW", str(TODAY_MS + 2)),
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "7", "NOW", str(TODAY_MS + 2700)),
     # With a roll-over, which is kept in memory alone.
-    ("RL.SLIDING", "window", "10", "2.5", "COST", "11", "NOW", str(NOW_MS + 5200)),
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "11", "NOW", str(TODAY_MS + 5200)),
 ]
-
-
-def server_time_ms(server: Server) -> int:
-    with server.raw_connection() as connection:
-        seconds, microseconds = connection.call("TIME")
-    return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 def without_select(commands: list[list[bytes]]) -> list[list[bytes]]:
@@ -69,11 +63,11 @@ def assert_sets(commands: list[list[bytes]], calls: list[tuple[str, ...]], not_b
 
 def test_an_aof_of_allowed_calls_holds_only_set_with_the_state_and_its_deadline(fresh_server: Callable[..., Server]) -> None:
     server = fresh_server(AOF_CONFIG)
-    before_ms = server_time_ms(server)
     with server.raw_connection() as connection:
+        before_ms = server_ms(connection)
         for call in ALLOWED:
             assert connection.call(*call)[0] == 1
-    after_ms = server_time_ms(server)
+        after_ms = server_ms(connection)
     commands = server.aof_commands()
     assert [command for command in commands if command[0].upper() == b"SELECT"] == [[b"SELECT", b"0"]]
     assert_sets(without_select(commands), ALLOWED, before_ms, after_ms)
@@ -92,10 +86,10 @@ def test_the_deadline_in_the_aof_is_that_of_the_key(fresh_server: Callable[..., 
 
 def test_replicas_receive_what_the_aof_holds(observed: ObservedServer) -> None:
     observed.stream.commands()
-    before_ms = server_time_ms(observed)
+    before_ms = server_ms(observed.connection)
     for call in ALLOWED:
         assert observed.connection.call(*call)[0] == 1
-    assert_sets(observed.stream.commands(), ALLOWED, before_ms, server_time_ms(observed))
+    assert_sets(observed.stream.commands(), ALLOWED, before_ms, server_ms(observed.connection))
 
 
 def test_a_denial_on_an_existing_key_adds_nothing_to_the_aof_or_the_replication_stream(observed: ObservedServer) -> None:
@@ -109,8 +103,8 @@ def test_a_denial_on_an_existing_key_adds_nothing_to_the_aof_or_the_replication_
         values[call[1]] = connection.call("GET", call[1])
     assert observed.traces() == before
     # They are kept in memory all the same.
-    assert state.read_bucket(values["bucket"]).last_ms == NOW_MS + 900
-    assert state.read_window(values["window"]).stored == (NOW_MS + 5200) // 2500
+    assert state.read_bucket(values["bucket"]).last_ms == TODAY_MS + 900
+    assert state.read_window(values["window"]).stored == (TODAY_MS + 5200) // 2500
 
 
 #: Denied on a missing key: more than there can ever be.
@@ -156,7 +150,7 @@ def test_a_denial_on_a_missing_key_creates_and_propagates_nothing(
     throttling: ObservedServer, name: str, in_ms: bool
 ) -> None:
     call = DENIED_ON_MISSING[name]
-    options = () if call[0] == "CL.THROTTLE" else ("NOW", NOW_MS, *["MS"] * in_ms)
+    options = () if call[0] == "CL.THROTTLE" else ("NOW", TODAY_MS, *["MS"] * in_ms)
     before = throttling.traces("fresh")
     assert is_denied(throttling.connection.call(*call, *options))
     assert throttling.traces("fresh") == before
@@ -180,30 +174,30 @@ def test_a_denial_moves_the_deadline_in_memory_as_an_allowed_call_does(observed:
         connection.call(*call)
         connection.call("PEXPIRE", call[1], EARLIER_TTL_MS)
     for call, ttl_s in ((DENIED_ON_EXISTING[0], 80), (DENIED_ON_EXISTING[4], 65)):
-        before_ms = server_time_ms(observed)
+        before_ms = server_ms(observed.connection)
         connection.call(*call)
         deadline_ms = connection.call("PEXPIRETIME", call[1])
-        assert before_ms <= deadline_ms - ttl_s * 1000 <= server_time_ms(observed)
+        assert before_ms <= deadline_ms - ttl_s * 1000 <= server_ms(observed.connection)
 
 
 def test_a_rate_of_zero_takes_the_ttl_away(observed: ObservedServer) -> None:
     connection = observed.connection
-    connection.call("RL.TOKENBUCKET", "bucket", "10", "1", "NOW", NOW_MS)
+    connection.call("RL.TOKENBUCKET", "bucket", "10", "1", "NOW", TODAY_MS)
     assert connection.call("PTTL", "bucket") > 0
     observed.stream.commands()
-    connection.call("RL.TOKENBUCKET", "bucket", "10", "0", "NOW", NOW_MS)
+    connection.call("RL.TOKENBUCKET", "bucket", "10", "0", "NOW", TODAY_MS)
     assert connection.call("PTTL", "bucket") == -1
     (command,) = observed.stream.commands()
-    assert command == [b"SET", b"bucket", state.bucket_bytes(8.0, NOW_MS)]
+    assert command == [b"SET", b"bucket", state.bucket_bytes(8.0, TODAY_MS)]
 
 
 def test_the_state_is_the_documented_bytes(observed: ObservedServer) -> None:
     connection = observed.connection
-    connection.call("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "2.5", "NOW", NOW_MS)
-    connection.call("RL.SLIDING", "window", "10", "2.5", "COST", "0.1", "NOW", NOW_MS)
-    connection.call("RL.SLIDING", "window", "10", "2.5", "COST", "4", "NOW", NOW_MS + 2600)
-    assert connection.call("GET", "bucket") == b"RL\x01T" + bytes.fromhex("0000000000001e40") + NOW_MS.to_bytes(8, "little")
-    index = (NOW_MS + 2600) // 2500
+    connection.call("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "2.5", "NOW", TODAY_MS)
+    connection.call("RL.SLIDING", "window", "10", "2.5", "COST", "0.1", "NOW", TODAY_MS)
+    connection.call("RL.SLIDING", "window", "10", "2.5", "COST", "4", "NOW", TODAY_MS + 2600)
+    assert connection.call("GET", "bucket") == b"RL\x01T" + bytes.fromhex("0000000000001e40") + TODAY_MS.to_bytes(8, "little")
+    index = (TODAY_MS + 2600) // 2500
     assert state.read_window(connection.call("GET", "window")) == state.Window(2.5, index, 0.1, 4.0)
     assert connection.call("TYPE", "bucket") == connection.call("TYPE", "window") == b"string"
 

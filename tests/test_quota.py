@@ -7,13 +7,12 @@ import hiredis
 import pytest
 
 from harness import state
+from harness.clock import CLOCK_SLACK_MS, TODAY_MS, server_ms
 from harness.connection import RawConnection, Word
 from harness.observed import ObservedServer
-from harness.parity import TODAY_MS
 from harness.periods import DAY_MS, ms_of_date
 from harness.server import Server
 from harness.state import Count, count_bytes, read_count
-from harness.traces import CLOCK_SLACK_MS, server_ms
 
 Words = tuple[Word, ...]
 

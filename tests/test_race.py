@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
+from harness.clock import TODAY_MS
 from harness.server import Server
 from harness.tally import Tally
 
-NOW_MS = 1_751_662_800_000
 CONNECTIONS = 40
 CALLS_A_CONNECTION = 50
 LIMIT = 500
@@ -21,9 +21,9 @@ KEY = "contended"
 
 #: One call at a fixed time, so that nothing refills and nothing slides out.
 CALLS = {
-    "RL.TOKENBUCKET": lambda limit: ("RL.TOKENBUCKET", KEY, limit, 1, "NOW", NOW_MS),
-    "RL.SLIDING": lambda limit: ("RL.SLIDING", KEY, limit, WINDOW_S, "NOW", NOW_MS),
-    "RL.QUOTA": lambda limit: ("RL.QUOTA", KEY, limit, "DAY", "NOW", NOW_MS),
+    "RL.TOKENBUCKET": lambda limit: ("RL.TOKENBUCKET", KEY, limit, 1, "NOW", TODAY_MS),
+    "RL.SLIDING": lambda limit: ("RL.SLIDING", KEY, limit, WINDOW_S, "NOW", TODAY_MS),
+    "RL.QUOTA": lambda limit: ("RL.QUOTA", KEY, limit, "DAY", "NOW", TODAY_MS),
 }
 
 
@@ -59,7 +59,7 @@ def bucket_by_reading_and_writing(connection: redis.Redis, between: Callable[[],
     between()
     if tokens < 1:
         return 0
-    connection.hset(KEY, mapping={"tokens": tokens - 1, "last_refill_ms": NOW_MS})
+    connection.hset(KEY, mapping={"tokens": tokens - 1, "last_refill_ms": TODAY_MS})
     return 1
 
 

@@ -12,11 +12,13 @@ import hiredis
 import pytest
 
 from harness import parity, state
+from harness.clock import TODAY_MS, server_ms
 from harness.connection import RawConnection, Word
 from harness.model import Model
 from harness.observed import ObservedServer
-from harness.parity import TODAY_MS, Call
+from harness.parity import Call
 from harness.server import HOST, Server, wait_until
+from harness.state import hold
 from harness.tally import Tally
 
 CALLS = int(os.environ.get("RL_PREVIEW_CALLS") or 20_000)
@@ -52,11 +54,6 @@ def single_and_all(algorithm: str, key: bytes, *options: Word) -> list[tuple[Wor
     """A preview of `key`, by both commands that can give it. Options of the rule come first."""
     rule = RULES[algorithm]
     return [(f"RL.{algorithm}_RO", key, *rule[1:], *options), ("RL.ALL_RO", "1", key, *rule, *options)]
-
-
-def hold(connection: RawConnection, key: bytes, value: bytes | None, ttl_ms: int | None) -> None:
-    if value is not None:
-        assert connection.call("SET", key, value, *(("PX", ttl_ms) if ttl_ms else ())) == b"OK"
 
 
 @pytest.mark.parametrize("command", PREVIEWS)
@@ -164,11 +161,6 @@ def pass_deadline(connection: RawConnection, deadline_ms: int) -> None:
     """Waits for the server's clock to be past it."""
 
     wait_until(lambda: server_ms(connection) > deadline_ms, what="the deadline is past")
-
-
-def server_ms(connection: RawConnection) -> int:
-    seconds, microseconds = connection.call("TIME")
-    return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 EMPTY = {"TOKENBUCKET": state.bucket_bytes(0.0, TODAY_MS), "SLIDING": state.window_bytes(60.0, INDEX, 10.0, 10.0)}

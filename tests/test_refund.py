@@ -1,24 +1,12 @@
-"""REFUND gives back what was taken and not used, and never more than that.
-
-RL_REFUND_CALLS sets how many random calls are run, RL_SEED which.
-"""
-
-import os
-import random
-from itertools import islice
+"""REFUND gives back what was taken and not used, and never more than that."""
 
 import pytest
 
-from harness import kinds, parity, state
+from harness import parity, state
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
-from harness.model import Model
 from harness.observed import ObservedServer
-from harness.parity import TODAY_MS, Call
-from harness.tally import Tally
 
-CALLS = int(os.environ.get("RL_REFUND_CALLS") or 20_000)
-CALLS_A_TRACE = 50
-TRACES_A_BATCH = 20
 KEY, OTHER_KEY = b"key", b"other"
 WINDOW_S = 60.0
 INDEX = TODAY_MS // 60_000
@@ -276,55 +264,3 @@ def test_refunds_of_all_propagate_those_that_changed_something(observed: Observe
         [b"SET", b"used", window(0.0, 0.0)],
     ]
     assert connection.call("EXISTS", b"missing") == 0
-
-
-# Random traces
-
-
-def words_of(rng: random.Random, key: str, call: Call) -> list[Word]:
-    """The call, every other time as a refund, of which half say when it was taken, and now and then in ms."""
-    words = call.module_words(key)
-    if rng.random() < 0.5:
-        words[words.index("COST")] = "REFUND"
-        if rng.random() < 0.5:
-            words += ["AT", at_ms(rng, call)]
-    return words + ["MS"] * (rng.random() < 0.2)
-
-
-def at_ms(rng: random.Random, call: Call) -> int:
-    """A time of the last three windows, or one to come."""
-    window_ms = float(call.second) * 1000 if call.is_sliding else 1000.0
-    kind = rng.random()
-    if kind < 0.1:
-        return rng.choice([0, min(call.now_ms + 1, parity.HIGHEST), parity.HIGHEST])
-    return max(0, call.now_ms - int(min(window_ms, 1e15) * rng.choice([0, 1, rng.random(), 3 * rng.random()])))
-
-
-def test_random_traces_of_taking_and_giving_back_are_answered_stored_and_propagated_as_the_model_says(
-    observed: ObservedServer, rng: random.Random, seed: str, tally: Tally, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kinds, "MOST_WINDOWS", 40)
-    traces = (parity.random_trace(rng, CALLS_A_TRACE) for _ in range(CALLS // CALLS_A_TRACE))
-    propagated = refunds = 0
-    while batch := list(islice(traces, TRACES_A_BATCH)):
-        observed.connection.call("FLUSHALL")
-        observed.stream.commands()
-        limiters = Model()
-        calls = [words_of(rng, f"k{number}", call) for number, trace in enumerate(batch) for call in trace]
-        replies = observed.connection.call_all(calls)
-        stream = []
-        for words, reply in zip(calls, replies):
-            expected = limiters.call(*map(str, words))
-            assert reply == expected, f"{words}: {reply}, model {expected}"
-            for _, key, left, ttl_ms in limiters.written:
-                stream.append([b"SET", key, state.bytes_of(left), *[b"PXAT"] * (ttl_ms is not None)])
-            refunds += words[4] == "REFUND"
-        assert [command[:4] for command in observed.stream.commands()] == stream
-        keys = sorted(limiters.limiters)
-        held = observed.connection.call("MGET", *keys)
-        assert held == [state.bytes_of(limiters.limiters[key]) for key in keys]
-        propagated += len(stream)
-    assert propagated and refunds
-    tally.add("refunds", refunds, "refunds among", seed=seed)
-    tally.add("refunds", CALLS, "calls as the model says")
-    tally.add("refunds", propagated, "SETs propagated")

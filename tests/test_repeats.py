@@ -4,9 +4,9 @@ import hiredis
 import pytest
 
 from harness import state
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.observed import ObservedServer
-from harness.parity import TODAY_MS
 from harness.state import Count, count_bytes
 
 Words = tuple[Word, ...]

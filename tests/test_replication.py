@@ -5,13 +5,13 @@ from collections.abc import Callable
 import hiredis
 import pytest
 
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.model import Model
 from harness.replica import ReplicaStream
 from harness.sentinel import Sentinel
 from harness.server import HOST, Server, wait_until
 
-NOW_MS = 1_751_662_800_000
 TIMEOUT_S = 30.0
 WAIT_MS = 30_000
 #: Not everysec: that puts a write off while an earlier one is being synced, so that the file's size lags.
@@ -24,55 +24,55 @@ RULES_WITH_LEASES = ("QUOTA", "10", "DAY", "TOKENBUCKET", "10", "0.5", "CONCURRE
 SETTLING = ("TOKENBUCKET", "10", "0.5", "FORCE", "4", "CONCURRENCY", "2", "30", "RELEASE")
 #: Calls that are propagated: allowed ones, refunds, several at once; with a ttl and without one.
 PROPAGATED: list[tuple[Word, ...]] = [
-    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "2.5", "NOW", NOW_MS),
-    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "REFUND", "1", "NOW", NOW_MS + 100),
-    ("RL.TOKENBUCKET", "allotment", "5", "0", "COST", "2", "NOW", NOW_MS),
-    ("RL.TOKENBUCKET", "allotment", "5", "0", "REFUND", "0.5", "NOW", NOW_MS),
-    ("RL.SLIDING", "window", "10", "2.5", "COST", "6", "NOW", NOW_MS),
-    ("RL.SLIDING", "window", "10", "2.5", "COST", "4", "NOW", NOW_MS + 2600),
-    ("RL.SLIDING", "window", "10", "2.5", "REFUND", "1", "NOW", NOW_MS + 2700),
-    ("RL.ALL", "2", "bucket", "window", *RULES_OF_ALL, "NOW", NOW_MS + 2800),
-    ("RL.QUOTA", "quota", "10", "60", "COST", "3", "NOW", NOW_MS),
-    ("RL.QUOTA", "quota", "10", "60", "REFUND", "1", "NOW", NOW_MS + 100),
-    ("RL.QUOTA", "quota", "10", "60", "FORCE", "9", "NOW", NOW_MS + 200),
-    ("RL.TOKENBUCKET", "debt", "10", "0.5", "FORCE", "15", "NOW", NOW_MS),
-    ("RL.TOKENBUCKET", "line", "1", "0.5", "NOW", NOW_MS),
-    ("RL.TOKENBUCKET", "line", "1", "0.5", "MAXWAIT", "10", "NOW", NOW_MS),
-    ("RL.SLIDING", "part", "10", "2.5", "COST", "20", "ATLEAST", "1", "NOW", NOW_MS),
-    ("RL.CONCURRENCY", "leases", "2", "30", "ID", "a", "NOW", NOW_MS),
-    ("RL.CONCURRENCY", "leases", "2", "30", "ID", "b", "NOW", NOW_MS + 100),
-    ("RL.CONCURRENCY", "leases", "2", "30", "ID", "a", "XX", "NOW", NOW_MS + 200),
+    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "2.5", "NOW", TODAY_MS),
+    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "REFUND", "1", "NOW", TODAY_MS + 100),
+    ("RL.TOKENBUCKET", "allotment", "5", "0", "COST", "2", "NOW", TODAY_MS),
+    ("RL.TOKENBUCKET", "allotment", "5", "0", "REFUND", "0.5", "NOW", TODAY_MS),
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "6", "NOW", TODAY_MS),
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "4", "NOW", TODAY_MS + 2600),
+    ("RL.SLIDING", "window", "10", "2.5", "REFUND", "1", "NOW", TODAY_MS + 2700),
+    ("RL.ALL", "2", "bucket", "window", *RULES_OF_ALL, "NOW", TODAY_MS + 2800),
+    ("RL.QUOTA", "quota", "10", "60", "COST", "3", "NOW", TODAY_MS),
+    ("RL.QUOTA", "quota", "10", "60", "REFUND", "1", "NOW", TODAY_MS + 100),
+    ("RL.QUOTA", "quota", "10", "60", "FORCE", "9", "NOW", TODAY_MS + 200),
+    ("RL.TOKENBUCKET", "debt", "10", "0.5", "FORCE", "15", "NOW", TODAY_MS),
+    ("RL.TOKENBUCKET", "line", "1", "0.5", "NOW", TODAY_MS),
+    ("RL.TOKENBUCKET", "line", "1", "0.5", "MAXWAIT", "10", "NOW", TODAY_MS),
+    ("RL.SLIDING", "part", "10", "2.5", "COST", "20", "ATLEAST", "1", "NOW", TODAY_MS),
+    ("RL.CONCURRENCY", "leases", "2", "30", "ID", "a", "NOW", TODAY_MS),
+    ("RL.CONCURRENCY", "leases", "2", "30", "ID", "b", "NOW", TODAY_MS + 100),
+    ("RL.CONCURRENCY", "leases", "2", "30", "ID", "a", "XX", "NOW", TODAY_MS + 200),
     ("RL.RELEASE", "leases", "b"),
-    ("RL.ALL", "3", "day", "tokens", "leases", *RULES_WITH_LEASES, "ID", "c", "NOW", NOW_MS + 300),
-    ("RL.ALL", "2", "tokens", "leases", *SETTLING, "ID", "c", "XX", "NOW", NOW_MS + 400),
+    ("RL.ALL", "3", "day", "tokens", "leases", *RULES_WITH_LEASES, "ID", "c", "NOW", TODAY_MS + 300),
+    ("RL.ALL", "2", "tokens", "leases", *SETTLING, "ID", "c", "XX", "NOW", TODAY_MS + 400),
 ]
 KEYS = ("bucket", "allotment", "window", "quota", "debt", "line", "part", "leases", "day", "tokens")
 WITHOUT_TTL = ("allotment",)
 #: After PROPAGATED: denials, previews, refused several and a refund of nothing.
 NOT_PROPAGATED: list[tuple[Word, ...]] = [
-    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "10", "NOW", NOW_MS + 2900),
-    ("RL.TOKENBUCKET", "allotment", "5", "0", "COST", "4", "NOW", NOW_MS + 2900),
-    ("RL.SLIDING", "window", "10", "2.5", "COST", "9", "NOW", NOW_MS + 2900),
-    ("RL.SLIDING", "missing", "10", "2.5", "COST", "11", "NOW", NOW_MS + 2900),
-    ("RL.ALL", "2", "bucket", "window", *RULES_OF_ALL, "COST", "9", "NOW", NOW_MS + 2900),
-    ("RL.TOKENBUCKET_RO", "bucket", "10", "0.5", "NOW", NOW_MS + 2900),
-    ("RL.SLIDING_RO", "window", "10", "2.5", "NOW", NOW_MS + 2900),
-    ("RL.ALL_RO", "2", "bucket", "window", *RULES_OF_ALL, "NOW", NOW_MS + 2900),
-    ("RL.QUOTA", "quota", "10", "60", "NOW", NOW_MS + 2900),
-    ("RL.QUOTA", "quota", "20", "60", "COST", "0", "NOW", NOW_MS + 2900),
-    ("RL.QUOTA", "missing", "10", "DAY", "REFUND", "1", "NOW", NOW_MS + 2900),
-    ("RL.QUOTA_RO", "quota", "20", "60", "NOW", NOW_MS + 2900),
-    ("RL.TOKENBUCKET", "debt", "10", "0.5", "NOW", NOW_MS + 2900),
-    ("RL.TOKENBUCKET", "line", "1", "0.5", "MAXWAIT", "0.5", "NOW", NOW_MS + 2900),
-    ("RL.SLIDING", "part", "10", "2.5", "COST", "20", "ATLEAST", "11", "NOW", NOW_MS + 2900),
-    ("RL.CONCURRENCY", "leases", "1", "30", "ID", "z", "NOW", NOW_MS + 2900),
-    ("RL.CONCURRENCY", "leases", "1", "30", "ID", "z", "XX", "NOW", NOW_MS + 2900),
-    ("RL.CONCURRENCY_RO", "leases", "2", "30", "ID", "z", "NOW", NOW_MS + 2900),
+    ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "10", "NOW", TODAY_MS + 2900),
+    ("RL.TOKENBUCKET", "allotment", "5", "0", "COST", "4", "NOW", TODAY_MS + 2900),
+    ("RL.SLIDING", "window", "10", "2.5", "COST", "9", "NOW", TODAY_MS + 2900),
+    ("RL.SLIDING", "missing", "10", "2.5", "COST", "11", "NOW", TODAY_MS + 2900),
+    ("RL.ALL", "2", "bucket", "window", *RULES_OF_ALL, "COST", "9", "NOW", TODAY_MS + 2900),
+    ("RL.TOKENBUCKET_RO", "bucket", "10", "0.5", "NOW", TODAY_MS + 2900),
+    ("RL.SLIDING_RO", "window", "10", "2.5", "NOW", TODAY_MS + 2900),
+    ("RL.ALL_RO", "2", "bucket", "window", *RULES_OF_ALL, "NOW", TODAY_MS + 2900),
+    ("RL.QUOTA", "quota", "10", "60", "NOW", TODAY_MS + 2900),
+    ("RL.QUOTA", "quota", "20", "60", "COST", "0", "NOW", TODAY_MS + 2900),
+    ("RL.QUOTA", "missing", "10", "DAY", "REFUND", "1", "NOW", TODAY_MS + 2900),
+    ("RL.QUOTA_RO", "quota", "20", "60", "NOW", TODAY_MS + 2900),
+    ("RL.TOKENBUCKET", "debt", "10", "0.5", "NOW", TODAY_MS + 2900),
+    ("RL.TOKENBUCKET", "line", "1", "0.5", "MAXWAIT", "0.5", "NOW", TODAY_MS + 2900),
+    ("RL.SLIDING", "part", "10", "2.5", "COST", "20", "ATLEAST", "11", "NOW", TODAY_MS + 2900),
+    ("RL.CONCURRENCY", "leases", "1", "30", "ID", "z", "NOW", TODAY_MS + 2900),
+    ("RL.CONCURRENCY", "leases", "1", "30", "ID", "z", "XX", "NOW", TODAY_MS + 2900),
+    ("RL.CONCURRENCY_RO", "leases", "2", "30", "ID", "z", "NOW", TODAY_MS + 2900),
     ("RL.RELEASE", "leases", "z"),
     ("RL.RELEASE", "missing", "z"),
-    ("RL.ALL", "2", "tokens", "leases", *SETTLING, "ID", "c", "XX", "NOW", NOW_MS + 2900),
-    ("RL.ALL", "1", "quota", "QUOTA", "10", "60", "SHADOW", "NOW", NOW_MS + 2900),
-    ("RL.ALL_RO", "2", "tokens", "leases", *RULES_WITH_LEASES[3:], "ID", "z", "NOW", NOW_MS + 2900),
+    ("RL.ALL", "2", "tokens", "leases", *SETTLING, "ID", "c", "XX", "NOW", TODAY_MS + 2900),
+    ("RL.ALL", "1", "quota", "QUOTA", "10", "60", "SHADOW", "NOW", TODAY_MS + 2900),
+    ("RL.ALL_RO", "2", "tokens", "leases", *RULES_WITH_LEASES[3:], "ID", "z", "NOW", TODAY_MS + 2900),
 ]
 ERRORS: list[tuple[Word, ...]] = [
     ("RL.TOKENBUCKET", "bucket", "10", "x"),

@@ -14,13 +14,13 @@ import hiredis
 import pytest
 
 from harness import state
+from harness.clock import TODAY_MS
 from harness.cluster import SLOTS, WAYS_TO_MOVE, Node, has_way
 from harness.command_table import command_info, pairs
 from harness.connection import RawConnection, Word
 from harness.replica import ReplicaStream
 from harness.server import HOST, Server, wait_until
 
-TODAY_MS = 1_751_662_800_000
 TIMEOUT_S = 60.0
 BUCKET: tuple[Word, ...] = ("RL.TOKENBUCKET", "bucket", "10", "0", "COST", "4", "NOW", TODAY_MS)
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
-from harness.parity import TODAY_MS
 from harness.tally import Tally
 
 TRACES = int(os.environ.get("RL_BOUND_TRACES") or 60)

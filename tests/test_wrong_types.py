@@ -8,6 +8,7 @@ import hiredis
 import pytest
 
 from harness import state
+from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.observed import ObservedServer
 from harness.tally import Tally
@@ -15,30 +16,29 @@ from harness.tally import Tally
 KEY = b"key"
 # Another key of RL.ALL, which must be left alone too.
 NEIGHBOUR = b"neighbour"
-NOW_MS = 1_751_662_800_000
 TTL_S = 5000
 I64_MAX = 2**63 - 1
 I64_MIN = -(2**63)
 
 BUCKET = ("TOKENBUCKET", "10", "1")
 WINDOW = ("SLIDING", "10", "60")
-A_BUCKET = state.bucket_bytes(7.5, NOW_MS)
-A_WINDOW = state.window_bytes(60.0, NOW_MS // 60_000, 2.0, 3.0)
+A_BUCKET = state.bucket_bytes(7.5, TODAY_MS)
+A_WINDOW = state.window_bytes(60.0, TODAY_MS // 60_000, 2.0, 3.0)
 
 #: Every way to reach KEY with a rule of either algorithm; NEIGHBOUR is a bucket.
 CALLS: dict[str, dict[str, tuple[Word, ...]]] = {
     rule[0]: {
-        "allowed": (f"RL.{rule[0]}", KEY, *rule[1:], "NOW", NOW_MS),
-        "denied": (f"RL.{rule[0]}", KEY, *rule[1:], "COST", "99", "NOW", NOW_MS),
+        "allowed": (f"RL.{rule[0]}", KEY, *rule[1:], "NOW", TODAY_MS),
+        "denied": (f"RL.{rule[0]}", KEY, *rule[1:], "COST", "99", "NOW", TODAY_MS),
         "by the server's clock": (f"RL.{rule[0]}", KEY, *rule[1:]),
-        "in ms": (f"RL.{rule[0]}", KEY, *rule[1:], "NOW", NOW_MS, "MS"),
-        "refund": (f"RL.{rule[0]}", KEY, *rule[1:], "REFUND", "1", "NOW", NOW_MS),
-        "preview": (f"RL.{rule[0]}_RO", KEY, *rule[1:], "NOW", NOW_MS),
-        "all of one": ("RL.ALL", "1", KEY, *rule, "NOW", NOW_MS),
-        "first of all": ("RL.ALL", "2", KEY, NEIGHBOUR, *rule, *BUCKET, "NOW", NOW_MS),
-        "last of all": ("RL.ALL", "2", NEIGHBOUR, KEY, *BUCKET, *rule, "NOW", NOW_MS),
-        "last of all after a denial": ("RL.ALL", "2", NEIGHBOUR, KEY, *BUCKET, "COST", "99", *rule, "NOW", NOW_MS),
-        "preview of all": ("RL.ALL_RO", "2", NEIGHBOUR, KEY, *BUCKET, *rule, "NOW", NOW_MS),
+        "in ms": (f"RL.{rule[0]}", KEY, *rule[1:], "NOW", TODAY_MS, "MS"),
+        "refund": (f"RL.{rule[0]}", KEY, *rule[1:], "REFUND", "1", "NOW", TODAY_MS),
+        "preview": (f"RL.{rule[0]}_RO", KEY, *rule[1:], "NOW", TODAY_MS),
+        "all of one": ("RL.ALL", "1", KEY, *rule, "NOW", TODAY_MS),
+        "first of all": ("RL.ALL", "2", KEY, NEIGHBOUR, *rule, *BUCKET, "NOW", TODAY_MS),
+        "last of all": ("RL.ALL", "2", NEIGHBOUR, KEY, *BUCKET, *rule, "NOW", TODAY_MS),
+        "last of all after a denial": ("RL.ALL", "2", NEIGHBOUR, KEY, *BUCKET, "COST", "99", *rule, "NOW", TODAY_MS),
+        "preview of all": ("RL.ALL_RO", "2", NEIGHBOUR, KEY, *BUCKET, *rule, "NOW", TODAY_MS),
     }
     for rule in (BUCKET, WINDOW)
 }
@@ -179,7 +179,7 @@ DEEPEST_DEBT = -(2.0**53)
 NO_TOKENS = [bad for bad in [*NOT_STORED, SIGNALLING_NAN] if not bad >= -1.0] + [math.nextafter(DEEPEST_DEBT, -math.inf)]
 
 FORGED: dict[str, tuple[str, Callable[[], list[bytes]]]] = {
-    "tokens": ("TOKENBUCKET", lambda: [state.bucket_bytes(bad, NOW_MS) for bad in NO_TOKENS]),
+    "tokens": ("TOKENBUCKET", lambda: [state.bucket_bytes(bad, TODAY_MS) for bad in NO_TOKENS]),
     "last": ("TOKENBUCKET", lambda: [state.bucket_bytes(5.0, bad) for bad in (-1, I64_MIN)]),
     "window": ("SLIDING", lambda: [state.window_bytes(bad, 1, 0.0, 0.0) for bad in NOT_STORED]),
     "stored": ("SLIDING", lambda: [state.window_bytes(60.0, bad, 0.0, 0.0) for bad in (-1, I64_MIN)]),
@@ -202,11 +202,11 @@ EXTREMES: dict[str, list[bytes]] = {
     "TOKENBUCKET": [
         state.bucket_bytes(tokens, last_ms)
         for tokens in (DEEPEST_DEBT, -1.0, -5e-324, 0.0, 5e-324, 2.0**53, 1.7976931348623157e308)
-        for last_ms in (0, NOW_MS, 2**53, 2**53 + 1, I64_MAX - 1, I64_MAX)
+        for last_ms in (0, TODAY_MS, 2**53, 2**53 + 1, I64_MAX - 1, I64_MAX)
     ],
     "SLIDING": [
         state.window_bytes(60.0, stored, prev, curr)
-        for stored in (0, NOW_MS // 60_000 - 1, NOW_MS // 60_000, 2**53, I64_MAX - 1, I64_MAX)
+        for stored in (0, TODAY_MS // 60_000 - 1, TODAY_MS // 60_000, 2**53, I64_MAX - 1, I64_MAX)
         for prev in (0.0, 5e-324, 1.7976931348623157e308)
         for curr in (0.0, 5e-324, 1.7976931348623157e308)
     ],

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import refusals, state
+from .clock import TODAY_MS
 from .connection import Word
 
-NOW_MS = 1_751_662_800_000
-I64 = (0, 1, -1, 2**31, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), NOW_MS)
+I64 = (0, 1, -1, 2**31, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), TODAY_MS)
 U64_BITS = 64
 MEGABYTE = 2**20
 
@@ -70,7 +70,7 @@ def _integer(rng: random.Random) -> int:
 
 
 def _honest_state(rng: random.Random) -> bytes:
-    now_ms = NOW_MS + rng.randrange(-100_000, 100_000)
+    now_ms = TODAY_MS + rng.randrange(-100_000, 100_000)
     kind = rng.random()
     if kind < 0.4:
         return state.bucket_bytes(rng.uniform(-20, 20), now_ms)
@@ -116,7 +116,7 @@ def script_hash(rng: random.Random, key: bytes) -> list[Word]:
 
 def leases(rng: random.Random, key: bytes) -> list[Word]:
     """A sorted set, of leases or of anything else."""
-    scores = [b"%d" % (NOW_MS + rng.randrange(-60_000, 60_000)), b"inf", b"-inf", b"-1", b"0.5", b"1e308", b"%d" % NOW_MS]
+    scores = [b"%d" % (TODAY_MS + rng.randrange(-60_000, 60_000)), b"inf", b"-inf", b"-1", b"0.5", b"1e308", b"%d" % TODAY_MS]
     members = rng.sample(IDS, rng.randrange(1, 4))
     return ["ZADD", key, *(word for member in members for word in (rng.choice(scores), member))]
 

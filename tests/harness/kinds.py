@@ -366,7 +366,7 @@ class SlidingWindow(Rule):
         return smallest(lambda t: self.index(t) > index, from_ms, from_ms + LATEST_TIME)
 
     def ttl_ms(self, state: Window, now_ms: int) -> int:
-        return int(min((ceil(2 * self.window_s)) * 1000 + SLACK_MS, LONGEST_TTL_MS))
+        return int(ceil(2 * self.window_s)) * 1000 + SLACK_MS
 
 
 @dataclass(frozen=True)

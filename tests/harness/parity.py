@@ -3,14 +3,14 @@
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from . import scripts, state
+from .clock import TODAY_MS
 from .connection import RawConnection, Word
 from .kinds import SlidingWindow
 from .model import Model
 
-TODAY_MS = 1_751_662_800_000
 HIGHEST = 2**53
 SHORTEST_WINDOW_S = 0.001
 LONGEST_WINDOW_S = HIGHEST / 1000
@@ -38,8 +38,8 @@ class Call:
     now_ms: int
 
     @property
-    def is_sliding(self) -> bool:
-        return self.algorithm == "SLIDING"
+    def scripted(self) -> "Scripted":
+        return SCRIPTED[self.algorithm]
 
     def window_index(self) -> int:
         return SlidingWindow(float(self.first), float(self.second)).index(self.now_ms)
@@ -48,24 +48,81 @@ class Call:
         return [f"RL.{self.algorithm}", key, self.first, self.second, "COST", self.cost, "NOW", str(self.now_ms)]
 
     def script_arguments(self) -> list[Word]:
-        # As a double in seconds, printed so that it is read back as it was.
-        now = repr(self.now_ms / 1000) if self.is_sliding else str(self.now_ms)
-        return [self.first, self.second, now, self.cost]
+        return [self.first, self.second, self.scripted.now(self.now_ms), self.cost]
 
     def script_keys(self, key: str) -> list[str]:
-        return [f"{key}:curr", f"{key}:prev", f"{key}:index"] if self.is_sliding else [key]
-
-    def script(self) -> scripts.Script:
-        return scripts.SLIDING_WINDOW if self.is_sliding else scripts.TOKEN_BUCKET
+        return [key + suffix for suffix in self.scripted.suffixes]
 
     def script_words(self, key: str) -> list[Word]:
         keys = self.script_keys(key)
-        return ["EVALSHA", self.script().sha1, len(keys), *keys, *self.script_arguments()]
+        return ["EVALSHA", self.scripted.script.sha1, len(keys), *keys, *self.script_arguments()]
 
     def state_words(self, key: str) -> list[Word]:
         """Asks for what the script stored."""
-        return ["MGET", *self.script_keys(key)] if self.is_sliding else ["HMGET", key, "tokens", "last_refill_ms"]
+        name, *fields = self.scripted.stored
+        return [name, *self.script_keys(key), *fields]
 
+
+@dataclass(frozen=True)
+class Scripted:
+    """A kind of limiter as its script knows it."""
+
+    script: scripts.Script
+    #: of its keys
+    suffixes: tuple[str, ...]
+    now: Callable[[int], str]
+    #: the command that asks for what is stored, and its words behind the keys; what it gives, as the module stores it
+    stored: tuple[str, ...]
+    state: Callable[[list[bytes]], bytes]
+    #: the second parameter: nice ones, and the ends of the others
+    nice: list[str]
+    ends: tuple[float, float]
+    #: the time in which something happens: a window, or a cost refilled
+    scale_ms: Callable[[Call], float]
+    #: whether the second call tells what the script stored at the first, which was denied, from a missing key
+    tells_apart: Callable[[Call, Call], bool]
+
+
+def _bucket_state(values: list[bytes]) -> bytes:
+    tokens, last_ms = values
+    return state.bucket_bytes(float(tokens), int(last_ms))
+
+
+def _window_state(values: list[bytes]) -> bytes:
+    curr, prev, (index, window_s) = values[0], values[1], values[2].split()
+    return state.window_bytes(float(window_s), int(float(index)), float(prev), float(curr))
+
+
+def _refill_ms(call: Call) -> float:
+    refill_rate = float(call.second)
+    return 1000 * max(float(call.cost), 0.1) / refill_rate if refill_rate > 0 else 1000.0
+
+
+SCRIPTED = {
+    "TOKENBUCKET": Scripted(
+        script=scripts.TOKEN_BUCKET,
+        suffixes=("",),
+        now=str,
+        stored=("HMGET", "tokens", "last_refill_ms"),
+        state=_bucket_state,
+        nice=NICE_RATES,
+        ends=(1e-6, 1e6),
+        scale_ms=_refill_ms,
+        tells_apart=lambda call, later: float(later.first) > float(call.first),
+    ),
+    "SLIDING": Scripted(
+        script=scripts.SLIDING_WINDOW,
+        suffixes=(":curr", ":prev", ":index"),
+        # As a double in seconds, printed so that it is read back as it was.
+        now=lambda ms: repr(ms / 1000),
+        stored=("MGET",),
+        state=_window_state,
+        nice=NICE_WINDOWS,
+        ends=(SHORTEST_WINDOW_S, 1e8),
+        scale_ms=lambda call: float(call.second) * 1000,
+        tells_apart=lambda call, later: call.second == later.second and later.window_index() < call.window_index(),
+    ),
+}
 
 Trace = list[Call]
 
@@ -83,11 +140,8 @@ def _amount(rng: random.Random) -> str:
     return rng.choice(NICE_AMOUNTS) if rng.random() < 0.7 else log_uniform(rng, 1e-3, 1e9)
 
 
-def _second(rng: random.Random, algorithm: str) -> str:
-    is_nice = rng.random() < 0.7
-    if algorithm == "SLIDING":
-        return rng.choice(NICE_WINDOWS) if is_nice else log_uniform(rng, SHORTEST_WINDOW_S, 1e8)
-    return rng.choice(NICE_RATES) if is_nice else log_uniform(rng, 1e-6, 1e6)
+def _second(rng: random.Random, scripted: Scripted) -> str:
+    return rng.choice(scripted.nice) if rng.random() < 0.7 else log_uniform(rng, *scripted.ends)
 
 
 def _cost(rng: random.Random, first: str) -> str:
@@ -105,12 +159,7 @@ def _cost(rng: random.Random, first: str) -> str:
 
 def _step_ms(rng: random.Random, call: Call, may_go_back: bool) -> int:
     """How far the clock moves before the next call."""
-    # The time in which something happens: a window, or a cost refilled.
-    second = float(call.second)
-    if call.is_sliding:
-        scale_ms = second * 1000
-    else:
-        scale_ms = 1000 * max(float(call.cost), 0.1) / second if second > 0 else 1000.0
+    scale_ms = call.scripted.scale_ms(call)
     kind = rng.random()
     if kind < 0.35:
         step = 0
@@ -123,20 +172,20 @@ def _step_ms(rng: random.Random, call: Call, may_go_back: bool) -> int:
     return -step if may_go_back and rng.random() < 0.2 else step
 
 
-def random_trace(rng: random.Random, length: int = CALLS_A_TRACE) -> Trace:
+def random_trace(rng: random.Random, length: int = CALLS_A_TRACE, algorithms: Sequence[str] = tuple(SCRIPTED)) -> Trace:
     """Calls on one key: parameters that change now and then, a clock that stands still, jumps and,
     in some traces, goes back."""
-    algorithm = rng.choice(["TOKENBUCKET", "SLIDING"])
+    algorithm = rng.choice(algorithms)
     may_go_back = rng.random() < 0.4
     changes = rng.choice([0.0, 0.0, 0.05, 0.3])
     now_ms = rng.choice([TODAY_MS, TODAY_MS + rng.randrange(10**10), rng.randrange(10**6), HIGHEST - rng.randrange(10**6)])
-    first, second = _amount(rng), _second(rng, algorithm)
+    first, second = _amount(rng), _second(rng, SCRIPTED[algorithm])
     trace: Trace = []
     for _ in range(length):
         if rng.random() < changes:
             first = _amount(rng)
         if rng.random() < changes:
-            second = _second(rng, algorithm)
+            second = _second(rng, SCRIPTED[algorithm])
         call = Call(algorithm, first, second, _cost(rng, first), now_ms)
         trace.append(call)
         now_ms = min(max(now_ms + _step_ms(rng, call, may_go_back), 0), HIGHEST)
@@ -182,14 +231,7 @@ def where_to_forget(trace: Trace) -> list[bool]:
     zero. These answer alike until the capacity is raised, or until time goes back to an earlier window.
     There, and only there, the two may differ."""
     pairs = zip(trace, trace[1:], leaves_no_key(trace))
-    return [no_key and tells_them_apart(call, next_call) for call, next_call, no_key in pairs] + [False]
-
-
-def tells_them_apart(call: Call, next_call: Call) -> bool:
-    """Whether `next_call` tells what the script stored at the denied `call` from a missing key."""
-    if call.is_sliding:
-        return call.second == next_call.second and next_call.window_index() < call.window_index()
-    return float(next_call.first) > float(call.first)
+    return [no_key and call.scripted.tells_apart(call, next_call) for call, next_call, no_key in pairs] + [False]
 
 
 ScriptWords = Callable[[Call, str], list[Word]]
@@ -232,7 +274,7 @@ def compare(
                 found = Mismatch(trace, position, f"PTTL: module {module_ttl}, script {script_ttl}")
         module_state, script_state = next(replies), next(replies)
         if not found and not leaves_no_key(trace)[-1]:
-            its = _script_state(trace[-1], script_state)
+            its = trace[-1].scripted.state(script_state)
             if module_state != its:
                 found = Mismatch(trace, len(trace) - 1, f"state: module {module_state!r}, script {its!r}")
         if found:
@@ -247,15 +289,6 @@ def _ttls_agree(module_ttl: object, script_ttl: object) -> bool:
     return abs(module_ttl - script_ttl) <= TTL_TOLERANCE_MS
 
 
-def _script_state(call: Call, values: list[bytes]) -> bytes:
-    """What the script stored, as the bytes that the module would store for it."""
-    if not call.is_sliding:
-        tokens, last_ms = values
-        return state.bucket_bytes(float(tokens), int(last_ms))
-    current, previous, (index, window_s) = values[0], values[1], values[2].split()
-    return state.window_bytes(float(window_s), int(float(index)), float(previous), float(current))
-
-
 def model_mismatch(connection: RawConnection, trace: Trace) -> str | None:
     """As `compare`, with the Python model instead of the module, for one trace."""
     model = Model()
@@ -268,7 +301,7 @@ def model_mismatch(connection: RawConnection, trace: Trace) -> str | None:
     replies = iter(connection.call_all(commands))
     next(replies)
     for position, (call, no_key, forgets) in enumerate(zip(trace, leaves_no_key(trace), where_to_forget(trace))):
-        by_script, script_state = next(replies), _script_state(call, next(replies))
+        by_script, script_state = next(replies), call.scripted.state(next(replies))
         if forgets:
             next(replies)
         by_model = model.call(*call.module_words("k"))
@@ -282,36 +315,11 @@ def model_mismatch(connection: RawConnection, trace: Trace) -> str | None:
 # Showing what went wrong
 
 
-def minimised(trace: Trace, fails: Callable[[Trace], bool]) -> Trace:
-    """A trace that still fails and of which nothing can be left out (delta debugging), with plain
-    numbers wherever they fail too."""
-    chunk = max(1, len(trace) // 2)
-    while True:
-        start, shrunk = 0, False
-        while start < len(trace):
-            shorter = trace[:start] + trace[start + chunk :]
-            if shorter and fails(shorter):
-                trace, shrunk = shorter, True
-            else:
-                start += chunk
-        if chunk == 1 and not shrunk:
-            break
-        chunk = max(1, chunk // 2)
-    for position in range(len(trace)):
-        for change in ({"cost": "1"}, {"cost": "0"}, {"first": "1"}, {"first": "10"}, {"second": "1"}, {"now_ms": TODAY_MS}):
-            plainer = [*trace]
-            plainer[position] = replace(trace[position], **change)
-            if plainer != trace and fails(plainer):
-                trace = plainer
-                break
-    return trace
-
-
 def replayable(trace: Trace) -> str:
     """The trace as commands for a shell, for an empty server with the module."""
     lines = ["redis-cli FLUSHALL"]
     for call, forgets in zip(trace, where_to_forget(trace)):
-        script = call.script().path.relative_to(scripts.FOLDER.parent)
+        script = call.scripted.script.path.relative_to(scripts.FOLDER.parent)
         lines.append(" ".join(map(str, ["redis-cli", *call.module_words("m")])))
         lines.append(" ".join(map(str, ["redis-cli", "--eval", script, *call.script_keys("s"), ",", *call.script_arguments()])))
         if forgets:
@@ -320,11 +328,10 @@ def replayable(trace: Trace) -> str:
 
 
 def explain(connection: RawConnection, mismatch: Mismatch, script_words: ScriptWords = Call.script_words) -> str:
-    """The mismatch with the smallest trace that shows one."""
-
-    def fails(trace: Trace) -> bool:
-        return bool(compare(connection, [trace], script_words))
-
-    smallest = minimised(mismatch.trace[: mismatch.position + 1], fails)
-    (shown,) = compare(connection, [smallest], script_words)
-    return f"{shown.what}, after these {len(smallest)} calls:\n{replayable(smallest)}"
+    """The mismatch, without the calls before it that it does not need."""
+    for position in reversed(range(mismatch.position)):
+        trace = mismatch.trace[: mismatch.position + 1]
+        for found in compare(connection, [trace[:position] + trace[position + 1 :]], script_words):
+            mismatch = found
+    trace = mismatch.trace[: mismatch.position + 1]
+    return f"{mismatch.what}, after these {len(trace)} calls:\n{replayable(trace)}"

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
+from .clock import TODAY_MS
 from .connection import Word
 
 KEY = b"key"
 OTHER_KEY = b"other"
 KEYS = (KEY, OTHER_KEY)
-NOW_MS = 1_751_662_800_000
 
 #: Never a decimal number, whatever the range.
 NOT_DECIMAL: list[bytes] = [
@@ -95,7 +95,7 @@ def _rule_shapes(command: str, family: str, before: tuple[Word, ...], after: tup
 def shapes() -> list[Shape]:
     """Each argument of each command; in RL.ALL, of the last of its rules."""
     result: list[Shape] = []
-    now = ("NOW", NOW_MS)
+    now = ("NOW", TODAY_MS)
     for family in FAMILIES:
         for form in ("", "_RO"):
             command = f"RL.{family}{form}"
@@ -129,14 +129,14 @@ def malformed() -> list[Malformed]:
         start = (command, KEY, "10", "1")
         result += [
             Malformed("COST twice", (*start, "COST", "1", "COST", "1"), ("COST",)),
-            Malformed("COST twice in different case", (*start, "COST", "1", "NOW", NOW_MS, "cost", "2"), ("COST",)),
-            Malformed("NOW twice", (*start, "NOW", NOW_MS, "NOW", NOW_MS), ("NOW",)),
+            Malformed("COST twice in different case", (*start, "COST", "1", "NOW", TODAY_MS, "cost", "2"), ("COST",)),
+            Malformed("NOW twice", (*start, "NOW", TODAY_MS, "NOW", TODAY_MS), ("NOW",)),
             Malformed("MS twice", (*start, "MS", "MS"), ("MS",)),
             Malformed("COST without a value", (*start, "COST"), ("COST", *AMOUNT_BOUNDS)),
             Malformed("NOW without a value", (*start, "COST", "1", "NOW"), ("NOW", *AMOUNT_BOUNDS)),
-            Malformed("a keyword for COST's value", (*start, "COST", "NOW", NOW_MS), ("COST", *AMOUNT_BOUNDS)),
+            Malformed("a keyword for COST's value", (*start, "COST", "NOW", TODAY_MS), ("COST", *AMOUNT_BOUNDS)),
             Malformed("an unknown keyword", (*start, "COSTS", "1"), ("COST", "NOW", "MS")),
-            Malformed("an unknown last keyword", (*start, "NOW", NOW_MS, "SECONDS"), ("COST", "NOW", "MS")),
+            Malformed("an unknown last keyword", (*start, "NOW", TODAY_MS, "SECONDS"), ("COST", "NOW", "MS")),
             Malformed("a keyword with a NUL byte", (*start, b"COST\x00", "1"), ("COST", "NOW", "MS")),
             Malformed("a keyword that is not UTF-8", (*start, b"\xff\xfe", "1"), ("COST", "NOW", "MS")),
             Malformed("an empty keyword", (*start, b""), ("COST", "NOW", "MS")),
@@ -146,22 +146,22 @@ def malformed() -> list[Malformed]:
         if command.endswith("_RO"):
             result += [
                 Malformed("REFUND in a preview", (*start, "REFUND", "1"), ("REFUND",)),
-                Malformed("REFUND AT in a preview", (*start, "REFUND", "1", "AT", NOW_MS), ("REFUND",)),
-                Malformed("AT in a preview", (*start, "AT", NOW_MS), ("REFUND",)),
+                Malformed("REFUND AT in a preview", (*start, "REFUND", "1", "AT", TODAY_MS), ("REFUND",)),
+                Malformed("AT in a preview", (*start, "AT", TODAY_MS), ("REFUND",)),
             ]
         else:
             result += [
                 Malformed("COST with REFUND", (*start, "COST", "1", "REFUND", "1"), ("COST", "REFUND")),
-                Malformed("REFUND with COST", (*start, "REFUND", "1", "NOW", NOW_MS, "COST", "1"), ("COST", "REFUND")),
+                Malformed("REFUND with COST", (*start, "REFUND", "1", "NOW", TODAY_MS, "COST", "1"), ("COST", "REFUND")),
                 Malformed("REFUND twice", (*start, "REFUND", "1", "REFUND", "1"), ("REFUND",)),
                 Malformed("REFUND without a value", (*start, "REFUND"), ("REFUND", *AMOUNT_BOUNDS)),
-                Malformed("AT without REFUND", (*start, "AT", NOW_MS), ("AT", "REFUND")),
-                Malformed("AT with COST", (*start, "COST", "1", "AT", NOW_MS), ("AT", "REFUND")),
-                Malformed("AT twice", (*start, "REFUND", "1", "AT", NOW_MS, "AT", NOW_MS), ("AT",)),
+                Malformed("AT without REFUND", (*start, "AT", TODAY_MS), ("AT", "REFUND")),
+                Malformed("AT with COST", (*start, "COST", "1", "AT", TODAY_MS), ("AT", "REFUND")),
+                Malformed("AT twice", (*start, "REFUND", "1", "AT", TODAY_MS, "AT", TODAY_MS), ("AT",)),
                 Malformed("AT without a value", (*start, "REFUND", "1", "AT"), ("AT", *AMOUNT_BOUNDS)),
-                Malformed("a keyword for AT's value", (*start, "REFUND", "1", "AT", "NOW", NOW_MS), ("AT", *AMOUNT_BOUNDS)),
+                Malformed("a keyword for AT's value", (*start, "REFUND", "1", "AT", "NOW", TODAY_MS), ("AT", *AMOUNT_BOUNDS)),
             ]
-    bucket, sliding, now = ("TOKENBUCKET", "10", "1"), ("SLIDING", "10", "1"), ("NOW", NOW_MS)
+    bucket, sliding, now = ("TOKENBUCKET", "10", "1"), ("SLIDING", "10", "1"), ("NOW", TODAY_MS)
     for command in ALL_COMMANDS:
         two = (command, "2", KEY, OTHER_KEY)
         result += [
@@ -179,7 +179,7 @@ def malformed() -> list[Malformed]:
             Malformed("an unknown last word", (*two, *bucket, *sliding, "SECONDS"), ("NOW", "MS")),
             Malformed("fewer keys than numkeys says", (command, "9", KEY, OTHER_KEY, *bucket), ("numkeys",)),
         ]
-    refund, at = ("REFUND", "1"), ("AT", NOW_MS)
+    refund, at = ("REFUND", "1"), ("AT", TODAY_MS)
     two = ("RL.ALL", "2", KEY, OTHER_KEY, *sliding)
     result += [
         Malformed("AT without REFUND", (*two, *sliding, *at, *now), ("AT", "REFUND")),

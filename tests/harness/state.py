@@ -3,6 +3,8 @@
 import struct
 from typing import NamedTuple
 
+from .connection import RawConnection
+
 MAGIC = b"RL"
 VERSION = 1
 TOKEN_BUCKET_KIND = b"T"
@@ -82,3 +84,9 @@ def read_count(data: bytes) -> Count:
     magic, version, kind, *fields = struct.unpack(QUOTA_FORMAT, data)
     assert (magic, version, kind) == (MAGIC, VERSION, QUOTA_KIND), data
     return Count(*fields)
+
+
+def hold(connection: RawConnection, key: bytes, value: bytes | None, ttl_ms: int | None) -> None:
+    """Makes a key hold a state, if it is to hold one."""
+    if value is not None:
+        assert connection.call("SET", key, value, *(("PX", ttl_ms) if ttl_ms else ())) == b"OK"

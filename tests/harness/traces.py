@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from . import periods
+from .clock import CLOCK_SLACK_MS, TODAY_MS, server_ms
 from .connection import RawConnection, Word
 from .kinds import State
 from .model import Model
-from .parity import HIGHEST, TODAY_MS, log_uniform
+from .parity import HIGHEST, log_uniform, random_trace
 from .replica import ReplicaStream
 from .state import bytes_of
 
@@ -217,7 +218,9 @@ def all_call(rng: random.Random, kinds: dict[str, Kind], now_ms: int) -> Words:
 def all_trace(rng: random.Random, prefix: str, length: int) -> list[Words]:
     """Calls on a few keys, together and one by one."""
     clock = Clock(rng, any_time(rng), rng.random() < 0.4)
-    names = ["CONCURRENCY"] * rng.randint(0, 2) + [rng.choice(KINDS) for _ in range(rng.randint(1, 3))]
+    # Now and then more than the eight that a call decides without memory of its own.
+    count = rng.choice([1, 2, 3, 10])
+    names = ["CONCURRENCY"] * rng.randint(0, 2) + [rng.choice(KINDS) for _ in range(count)]
     kinds = {f"{prefix}{name[0]}{number}": Kind(name, rng) for number, name in enumerate(names)}
     for kind in kinds.values():
         kind.change(clock.now_ms)
@@ -235,6 +238,36 @@ def all_trace(rng: random.Random, prefix: str, length: int) -> list[Words]:
             trace.append(single_call(rng, kinds[key], key, clock.now_ms))
         clock.go_on(rng.choice(sorted(kind.scale_ms for kind in kinds.values())))
     return trace
+
+
+def up_to_the_last_now(rng: random.Random, key: str, length: int) -> list[Words]:
+    """Calls on a bucket or a window as the scripts take them: alone, in RL.ALL, previewed, or as refunds."""
+    calls = random_trace(rng, length)
+    trace: list[Words] = []
+    for call in calls:
+        name, _, *words = call.module_words(key)
+        how = rng.random()
+        if how < 0.3:
+            words[words.index("COST")] = "REFUND"
+            words += ["AT", rng.choice([0, HIGHEST, *(taken.now_ms for taken in calls)])] * (rng.random() < 0.5)
+        if how < 0.5:
+            trace.append([name, key, *words])
+        elif how < 0.75:
+            trace.append([f"{name}_RO", key, *words])
+        else:
+            trace.append(["RL.ALL", 1, key, call.algorithm, *words])
+    return trace
+
+
+Maker = Callable[[random.Random, str, int], list[Words]]
+
+
+def of_kind(kind: str) -> Maker:
+    return lambda rng, key, length: single_trace(rng, key, length, kind)
+
+
+#: Traces on one key.
+MAKERS: dict[str, Maker] = {kind: of_kind(kind) for kind in KINDS} | {"up to the last NOW": up_to_the_last_now}
 
 
 # Side by side
@@ -329,15 +362,6 @@ def assert_held(connection: RawConnection, ran: Ran, before_ms: int, after_ms: i
             assert before_ms <= deadline_ms - ttl_ms <= after_ms, key
 
 
-#: The clock of TIME and that of a command are read at two moments, and one of them may be cached.
-CLOCK_SLACK_MS = 50
-
-
-def server_ms(connection: RawConnection) -> int:
-    seconds, microseconds = connection.call("TIME")
-    return int(seconds) * 1000 + int(microseconds) // 1000
-
-
 def run_batch(connection: RawConnection, stream: ReplicaStream, traces: list[list[Words]]) -> Ran:
     """Replies, propagated commands, states and deadlines of the traces, all as the model says."""
     connection.call("FLUSHALL")
@@ -349,9 +373,6 @@ def run_batch(connection: RawConnection, stream: ReplicaStream, traces: list[lis
     assert_propagated(stream.commands(), ran, before_ms, after_ms)
     assert_held(connection, ran, before_ms, after_ms)
     return ran
-
-
-Maker = Callable[[random.Random, str, int], list[Words]]
 
 
 def batches(rng: random.Random, maker: Maker, calls: int, length: int, traces: int) -> Iterable[list[list[Words]]]:
