@@ -140,7 +140,9 @@ impl SlidingWindow {
         let last_counted = counters.last_counted();
         let (index, stored) = (self.index_at(now_ms), counters.index);
         let mut tried = index - 1;
-        for candidate in [index, index + 1, stored, stored.saturating_add(1)] {
+        // Forged counters may have windows so short that their numbers end before now.
+        let next = |index: i64| index.saturating_add(1);
+        for candidate in [index, next(index), stored, next(stored)] {
             if candidate <= tried {
                 continue;
             }
@@ -343,7 +345,11 @@ impl Record for WindowCounters {
     }
 
     fn from_fields((window_s, index, prev, curr): Self::Fields) -> Option<Self> {
-        let in_range = is_amount(window_s) && is_amount(prev) && is_amount(curr);
+        // A zero with a sign would number windows downwards.
+        let in_range = is_amount(window_s)
+            && window_s.is_sign_positive()
+            && is_amount(prev)
+            && is_amount(curr);
         (in_range && index >= 0).then_some(Self {
             window_s,
             index,
