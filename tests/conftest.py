@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 import redis
@@ -13,6 +14,7 @@ from harness.observed import ObservedServer
 from harness.server import Server
 from harness.tally import TALLY, Tally
 
+AnyServer = TypeVar("AnyServer", bound=Server)
 SEED = os.environ.get("RL_SEED") or str(random.SystemRandom().randrange(2**32))
 
 
@@ -83,15 +85,20 @@ def observed(_observed_server: ObservedServer) -> ObservedServer:
 
 
 @pytest.fixture
-def fresh_server() -> Iterator[Callable[..., Server]]:
-    """Starts servers for one test alone: `fresh_server({"appendonly": "yes"}, with_module=False)`."""
-    started: list[Server] = []
+def closed_at_the_end() -> Iterator[Callable[[AnyServer], AnyServer]]:
+    """Takes a server of one test alone, and closes it after the test."""
+    servers: list[Server] = []
 
-    def start(*args: object, **kwargs: object) -> Server:
-        server = Server(*args, **kwargs)
-        started.append(server)
-        return server.start()
+    def take(server: AnyServer) -> AnyServer:
+        servers.append(server)
+        return server
 
-    yield start
-    for server in reversed(started):
+    yield take
+    for server in reversed(servers):
         server.close()
+
+
+@pytest.fixture
+def fresh_server(closed_at_the_end: Callable[[Server], Server]) -> Callable[..., Server]:
+    """Starts servers for one test alone: `fresh_server({"appendonly": "yes"}, with_module=False)`."""
+    return lambda *args, **kwargs: closed_at_the_end(Server(*args, **kwargs)).start()

@@ -15,7 +15,7 @@ from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.model import Model
 from harness.observed import AOF_CONFIG
-from harness.server import Server, wait_until
+from harness.server import Server
 
 FIRST_MS, LAST_MS = 0, 2**53
 LIMIT = 10
@@ -176,7 +176,7 @@ def failed_over(
     replica = with_clock(
         shift_s, lambda: fresh_server({**config, "replicaof": ["127.0.0.1", str(master.port)]})
     )
-    wait_until(lambda: replica.info("replication")["master_link_status"] == "up", 30, "the replica is in sync")
+    replica.wait_until_linked()
     with master.raw_connection() as connection:
         for call in SLOW.values():
             assert allowed(connection, call) == LIMIT

@@ -8,7 +8,7 @@ import pytest
 
 from harness.command_table import pairs
 from harness.connection import RawConnection
-from harness.server import Server, ServerExited, module_path
+from harness.server import ConfiguredServer, Server, ServerExited, module_path
 
 BOTH_NO = {b"rl.cl-throttle": b"no", b"rl.notify-allowed": b"no"}
 SWITCH = ("no", "yes")
@@ -27,38 +27,25 @@ def assert_refused(reply: object, reason: str = "") -> None:
     assert isinstance(reply, hiredis.ReplyError) and reason in str(reply), reply
 
 
-class ServerWithFile(Server):
-    """A server that is started with a configuration file, which CONFIG REWRITE rewrites."""
+class ServerWithFile(ConfiguredServer):
+    """A server that loads the module by its file, with these arguments and further lines."""
 
     def __init__(self, arguments: str, *lines: str) -> None:
-        super().__init__({"enable-module-command": "yes"}, with_module=False)
+        super().__init__()
         # CONFIG REWRITE does not quote the path: a copy, whose path has no spaces.
         library = shutil.copy(module_path(), self.directory)
         self.load_line = f"loadmodule {library} {arguments}".strip()
-        self.file = self.directory / "server.conf"
-        self.file.write_text("\n".join([self.load_line, *lines]) + "\n")
-
-    def command_line(self) -> list[str]:
-        executable, *options = super().command_line()
-        return [executable, str(self.file), *options]
+        self.lines = (self.load_line, *lines)
 
     def lines_about_the_module(self) -> list[str]:
-        lines = self.file.read_text().splitlines()
+        lines = self.configuration.read_text().splitlines()
         return [line for line in lines if line == self.load_line or line.startswith("rl.")]
 
 
 @pytest.fixture
-def with_file() -> Iterator[Callable[..., ServerWithFile]]:
+def with_file(closed_at_the_end: Callable[..., ServerWithFile]) -> Callable[..., ServerWithFile]:
     """`with_file("notify-allowed yes", "rl.cl-throttle yes")`: module arguments, then lines of the file."""
-    created: list[ServerWithFile] = []
-
-    def create(arguments: str, *lines: str) -> ServerWithFile:
-        created.append(ServerWithFile(arguments, *lines))
-        return created[-1]
-
-    yield create
-    for server in created:
-        server.close()
+    return lambda arguments, *lines: closed_at_the_end(ServerWithFile(arguments, *lines))
 
 
 #: Module arguments, lines of the configuration file, and what CL-THROTTLE and NOTIFY-ALLOWED are then.
@@ -99,7 +86,7 @@ def test_config_rewrite_keeps_what_config_set_said(
     for written in (value, "no" if value == "yes" else "yes"):
         with server.raw_connection() as connection:
             assert connection.call("CONFIG", "SET", "rl.notify-allowed", written) == b"OK"
-            assert connection.call("CONFIG", "REWRITE") == b"OK"
+        server.rewrite()
         assert server.lines_about_the_module()[0] == server.load_line
         server.restart()
         with server.raw_connection() as connection:
@@ -109,8 +96,7 @@ def test_config_rewrite_keeps_what_config_set_said(
 
 def test_config_rewrite_keeps_what_only_the_file_sets(with_file: Callable[..., ServerWithFile]) -> None:
     server = with_file("", "rl.cl-throttle yes").start()
-    with server.raw_connection() as connection:
-        assert connection.call("CONFIG", "REWRITE") == b"OK"
+    server.rewrite()
     assert server.lines_about_the_module() == [server.load_line, "rl.cl-throttle yes"]
     with server.restart().raw_connection() as connection:
         assert connection.call(*THROTTLE)[0] == 0
@@ -143,7 +129,8 @@ def test_settings_in_the_file_of_a_server_without_the_module_end_the_start(
     """Why they go together with the loadmodule line: see docs/operations.md."""
     server = with_file("", "rl.notify-allowed yes").start()
     server.stop()
-    server.file.write_text("rl.notify-allowed yes\n")
+    server.configuration.unlink()
+    server.lines = ("rl.notify-allowed yes",)
     with pytest.raises(ServerExited, match="(?i)module configuration detected"):
         server.start()
 

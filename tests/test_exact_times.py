@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from harness import kinds, traces
+from harness import traces
 from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.kinds import LATEST_TIME, NEVER, SlidingWindow, State
@@ -25,7 +25,6 @@ CALLS_A_TRACE = 40
 EARLIER_PROBES = 4
 # Above it the least that is counted is lost in the sum with the limit.
 LARGEST_LIMIT = 1e9
-MOST_WINDOWS_OF_THE_MODEL = 40
 
 
 @dataclass(frozen=True)
@@ -210,9 +209,8 @@ def in_step(rng: random.Random, maker: traces.Maker, count: int) -> Iterator[lis
 
 @pytest.mark.parametrize("name", traces.MAKERS)
 def test_the_times_are_exact_to_the_millisecond(
-    raw: RawConnection, rng: random.Random, seed: str, tally: Tally, name: str, monkeypatch: pytest.MonkeyPatch
+    raw: RawConnection, rng: random.Random, seed: str, tally: Tally, name: str
 ) -> None:
-    monkeypatch.setattr(kinds, "MOST_WINDOWS", MOST_WINDOWS_OF_THE_MODEL)
     counts = dict.fromkeys([what for what, *_ in PROBED], 0)
     limiters = Model()
     for calls in in_step(rng, traces.MAKERS[name], TRACES // 4):

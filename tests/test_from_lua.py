@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import hiredis
 import pytest
@@ -13,8 +12,9 @@ from harness.connection import RawConnection, Word
 from harness.observed import AOF_CONFIG, ObservedServer
 from harness.parity import Trace
 from harness.replica import ReplicaStream
-from harness.server import HOST, Server, wait_until
+from harness.server import Server
 from harness.tally import Tally
+from test_replication import catch_up, start_replica
 from test_wrong_types import BOTH, KEY, NEIGHBOUR, assert_refused
 
 TRACES = 60
@@ -175,18 +175,6 @@ def test_a_watching_client_sees_the_takeover_as_a_change(observed: ObservedServe
         assert watching.call("EXEC") is None
 
 
-@contextmanager
-def replica_of(server: Server) -> Iterator[Server]:
-    """A replica without the module, in step with `server`."""
-    with Server({"replicaof": [HOST, server.port]}, with_module=False) as replica:
-        wait_until(lambda: replica.info("replication")["master_link_status"] == "up", 30, "the replica is in step")
-        yield replica
-
-
-def received_by(replica: Server) -> int:
-    return int(replica.info("replication")["slave_repl_offset"])
-
-
 def contents(server: Server, keys: list[bytes]) -> list[object]:
     with server.raw_connection() as connection:
         return connection.call_all([(word, key) for key in keys for word in ("DUMP", "PEXPIRETIME")])
@@ -197,12 +185,12 @@ def test_a_replica_and_a_restarted_server_without_the_module_end_with_the_same_b
 ) -> None:
     server = fresh_server({**AOF_CONFIG, **ReplicaStream.CONFIG})
     keys = [b"key of " + name.encode() for name in TAKEN_OVER]
-    with replica_of(server) as replica, server.raw_connection() as connection:
+    replica = start_replica(fresh_server, server, with_module=False)
+    with server.raw_connection() as connection:
         for key, (call, *_) in zip(keys, TAKEN_OVER.values()):
             leave_hash(connection, key)
             assert isinstance(connection.call(*[key if word == KEY else word for word in call]), list)
-        offset = server.replication_offset()
-        wait_until(lambda: received_by(replica) >= offset, 30, "the replica has it all")
+        catch_up(server, replica)
         before = contents(server, keys)
         assert None not in before
         assert contents(replica, keys) == before

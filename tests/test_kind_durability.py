@@ -1,4 +1,4 @@
-"""Leases, counts and debts outlive the process, move to replicas, and load in any server.
+"""What was acknowledged of any kind outlives the process, moves to replicas, and loads in any server.
 
 RL_SEED sets which random calls are made.
 """
@@ -11,13 +11,13 @@ from copy import deepcopy
 import hiredis
 import pytest
 
-from harness import kinds, traces
+from harness import traces
 from harness.clock import TODAY_MS
 from harness.connection import RawConnection, Word
 from harness.kinds import State
 from harness.model import Model
 from harness.observed import AOF_CONFIG
-from harness.server import Server, wait_until
+from harness.server import Server
 from harness.state import Bucket, Count, Window
 from harness.tally import Tally
 from harness.traces import Clock, Kind, Words
@@ -33,11 +33,6 @@ CALLS_AFTER = 60
 CRASHES = 3
 TIMEOUT_S = 60
 STEP_MS = 250
-
-
-@pytest.fixture(autouse=True)
-def few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "MOST_WINDOWS", 40)
 
 
 def propagated(connection: RawConnection, rng: random.Random) -> tuple[dict[bytes, State], int]:
@@ -69,37 +64,30 @@ def deadlines_of_leases(connection: RawConnection, states: dict[bytes, State]) -
 
 
 @pytest.mark.parametrize("with_module", [True, False], ids=["with the module", "without the module"])
-@pytest.mark.parametrize("preamble", ["yes", "no"], ids=["RDB", "commands"])
 def test_the_aof_loads_every_kind_in_a_server(
-    fresh_server: StartServer, rng: random.Random, with_module: bool, preamble: str
+    fresh_server: StartServer, rng: random.Random, with_module: bool
 ) -> None:
-    server = fresh_server({**AOF_CONFIG, "aof-use-rdb-preamble": preamble})
+    server = fresh_server(AOF_CONFIG)
     with server.raw_connection() as connection:
         states, _ = propagated(connection, rng)
-        before = deadlines_of_leases(connection, states)
+    deadlines = deadlines_in(server.aof_commands())
     server.restart(with_module=with_module)
     with server.raw_connection() as connection:
         traces.assert_states(connection, states)
-        assert deadlines_of_leases(connection, states) == before
-        connection.call("BGREWRITEAOF")
-        wait_until(lambda: server.info("persistence")["aof_rewrite_in_progress"] == "0", TIMEOUT_S)
-    server.kill9()
-    server.restart(with_module=not with_module)
-    with server.raw_connection() as connection:
-        traces.assert_states(connection, states)
+        assert {key: connection.call("PEXPIRETIME", key) for key in states} == {key: deadlines[key] for key in states}
+        (info,) = connection.call("COMMAND", "INFO", "RL.TOKENBUCKET")
+        assert (info is not None) == with_module
 
 
-def test_a_snapshot_holds_every_kind_with_what_denials_changed(fresh_server: StartServer, rng: random.Random) -> None:
-    server, ran = fresh_server(), traces.Ran()
-    with server.raw_connection() as connection:
-        made = [traces.all_trace(rng, f"t{n}", CALLS_A_TRACE) for n in range(TRACES)]
-        traces.side_by_side(connection, made, ran)
-        states = {key: held for limiters in ran.models for key, held in limiters.limiters.items()}
-        assert connection.call("SAVE") == b"OK"
-    server.kill9()
-    server.restart(with_module=False)
-    with server.raw_connection() as connection:
-        traces.assert_states(connection, states)
+def deadlines_in(commands: list[list[bytes]]) -> dict[bytes, int]:
+    """What the last command that says so makes of each key's deadline, -1 for none."""
+    deadlines = {}
+    for name, key, *words in (command for command in commands if len(command) > 2):
+        if name == b"SET":
+            deadlines[key] = int(words[2]) if len(words) > 1 else -1
+        elif name == b"PEXPIREAT" and not (b"GT" in words and int(words[0]) <= deadlines.get(key, -1)):
+            deadlines[key] = int(words[0])
+    return deadlines
 
 
 # Crashes

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import pytest
 
@@ -18,21 +19,21 @@ LIMIT = 3
 ROUNDS = 50
 CALLS = 25
 RATE = 200
+Result = TypeVar("Result")
 
 
-def at_once(server: Server, work: Callable[[int, RawConnection], None]) -> None:
-    """Runs `work` on a connection each, all let go together."""
+def at_once(server: Server, work: Callable[[int, RawConnection], Result]) -> list[Result]:
+    """Runs `work` on a connection each, all let go together, and gives what each came to."""
     barrier = threading.Barrier(CONNECTIONS)
 
-    def run(number: int) -> None:
+    def run(number: int) -> Result:
         with server.raw_connection() as connection:
             connection.call("PING")
             barrier.wait()
-            work(number, connection)
+            return work(number, connection)
 
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        for done in pool.map(run, range(CONNECTIONS)):
-            assert done is None
+        return list(pool.map(run, range(CONNECTIONS)))
 
 
 class Gauge:

@@ -8,20 +8,13 @@ import random
 
 import pytest
 
-from harness import kinds, traces
+from harness import traces
 from harness.observed import ObservedServer
 from harness.tally import Tally
 
 CALLS = int(os.environ.get("RL_KINDS_CALLS") or 20_000)
 CALLS_A_TRACE = 50
 TRACES_A_BATCH = 20
-# The model walks window by window where the clock went back.
-MOST_WINDOWS_OF_THE_MODEL = 40
-
-
-@pytest.fixture(autouse=True)
-def few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "MOST_WINDOWS", MOST_WINDOWS_OF_THE_MODEL)
 
 
 def run(observed: ObservedServer, rng: random.Random, maker: traces.Maker, calls: int) -> dict[str, int]:

@@ -148,7 +148,7 @@ def pair(fresh_server: Start) -> tuple[Server, Server]:
     """A master and its replica, in sync."""
     master = fresh_server({"repl-diskless-sync-delay": 0})
     replica = fresh_server({"replicaof": ["127.0.0.1", str(master.port)]})
-    wait_until(lambda: replica.info("replication")["master_link_status"] == "up", 30, "the replica is in sync")
+    replica.wait_until_linked()
     return master, replica
 
 

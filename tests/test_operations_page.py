@@ -182,7 +182,7 @@ SYNC_AT_ONCE = {"repl-diskless-sync-delay": 0}
 
 def replica_of(master: Server, fresh_server: Callable[..., Server]) -> Server:
     replica = fresh_server({"replicaof": ["127.0.0.1", str(master.port)]})
-    wait_until(lambda: replica.info("replication")["master_link_status"] == "up", 30, "the replica is in sync")
+    replica.wait_until_linked()
     return replica
 
 

@@ -202,26 +202,6 @@ def test_the_state_is_the_documented_bytes(observed: ObservedServer) -> None:
     assert connection.call("TYPE", "bucket") == connection.call("TYPE", "window") == b"string"
 
 
-@pytest.mark.parametrize("with_module", [True, False], ids=["with the module", "without the module"])
-def test_the_aof_loads_in_a_server(fresh_server: Callable[..., Server], with_module: bool) -> None:
-    server = fresh_server(AOF_CONFIG)
-    keys = sorted({call[1] for call in ALLOWED})
-
-    def contents() -> list[tuple[object, object]]:
-        with server.raw_connection() as connection:
-            return [(connection.call("GET", key), connection.call("PEXPIRETIME", key)) for key in keys]
-
-    with server.raw_connection() as connection:
-        for call in ALLOWED:
-            connection.call(*call)
-    before = contents()
-    server.restart(with_module=with_module)
-    assert contents() == before
-    with server.raw_connection() as connection:
-        info = connection.call("COMMAND", "INFO", "RL.TOKENBUCKET")
-        assert (info[0] is not None) == with_module
-
-
 def test_decisions_go_on_after_a_restart_from_what_the_last_allowed_calls_left(fresh_server: Callable[..., Server]) -> None:
     server = fresh_server(AOF_CONFIG)
     model, saved = Model(), {}

@@ -189,7 +189,7 @@ def pair(fresh_server: Callable[..., Server]) -> Iterator[tuple[RawConnection, R
     primary = fresh_server({"repl-diskless-sync-delay": 0})
     replica = fresh_server({"replicaof": [HOST, primary.port], "repl-diskless-load": "disabled"})
     with primary.raw_connection() as to_primary, replica.raw_connection() as to_replica:
-        wait_until(lambda: replica.info("replication")["master_link_status"] == "up", what="the replica is in step")
+        replica.wait_until_linked()
         yield to_primary, to_replica
 
 

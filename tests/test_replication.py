@@ -86,14 +86,10 @@ ERRORS: list[tuple[Word, ...]] = [
 StartServer = Callable[..., Server]
 
 
-def is_linked(replica: Server) -> bool:
-    return replica.info("replication").get("master_link_status") == "up"
-
-
 def start_replica(fresh_server: StartServer, master: Server, *, with_module: bool = True) -> Server:
     config = {**ReplicaStream.CONFIG, "replicaof": [HOST, master.port]}
     replica = fresh_server(config, with_module=with_module)
-    wait_until(lambda: is_linked(replica), TIMEOUT_S, "the replica is linked")
+    replica.wait_until_linked()
     return replica
 
 
@@ -102,7 +98,7 @@ def catch_up(master: Server, *replicas: Server) -> None:
     offset = master.replication_offset()
     for replica in replicas:
         wait_until(
-            lambda: is_linked(replica) and int(replica.info("replication")["slave_repl_offset"]) >= offset, TIMEOUT_S
+            lambda: replica.is_linked and int(replica.info("replication")["slave_repl_offset"]) >= offset, TIMEOUT_S
         )
 
 

@@ -225,17 +225,13 @@ PREVIEWS: list[tuple[Word, ...]] = [
 BYTES = {"bucket": state.bucket_bytes(6.0, TODAY_MS), "window": state.window_bytes(60.0, TODAY_MS // 60_000, 0.0, 7.0)}
 
 
-def is_linked(replica: Server) -> bool:
-    return replica.info("replication")["master_link_status"] == "up"
-
-
 @contextmanager
 def loading_anew(fresh_server: StartServer, replica_config: dict[str, object], *, with_module: bool) -> Iterator[Server]:
     """A replica that holds all that its master has, and takes a new snapshot of it, slowly."""
     master = fresh_server(MASTER_CONFIG, with_module=with_module)
     replica = fresh_server({**replica_config, "replicaof": [HOST, master.port]}, with_module=with_module)
     with master.raw_connection() as to_master, replica.raw_connection() as to_replica:
-        wait_until(lambda: is_linked(replica), TIMEOUT_S, "the replica is linked")
+        replica.wait_until_linked()
         to_master.call("MSET", *(word for pair in BYTES.items() for word in pair))
         to_master.call("MSET", *(word for number in range(KEYS_TO_LOAD) for word in (f"k{number}", LOADED_VALUE)))
         assert to_master.call("WAIT", "1", int(TIMEOUT_S * 1000)) == 1
@@ -246,7 +242,7 @@ def loading_anew(fresh_server: StartServer, replica_config: dict[str, object], *
         assert to_master.call_all([*broken, ("EXEC",)])[-1][0] == 1
         yield replica
         to_replica.call("CONFIG", "SET", "key-load-delay", "0")
-        wait_until(lambda: is_linked(replica) and master.info("stats")["sync_full"] == "2", TIMEOUT_S, "in step again")
+        wait_until(lambda: replica.is_linked and master.info("stats")["sync_full"] == "2", TIMEOUT_S, "in step again")
         with replica.raw_connection() as connection:
             assert connection.call("STRLEN", "large") == len(MORE_THAN_THE_BACKLOG)
             assert connection.call("MGET", *BYTES) == list(BYTES.values())
@@ -289,7 +285,7 @@ def synchronise(replica: Server, master: Server, way: str, channels: dict[str, s
         for name, value in {"repl-diskless-load": way, **channels}.items():
             assert connection.call("CONFIG", "SET", name, value) == b"OK"
         assert connection.call("REPLICAOF", HOST, master.port) == b"OK"
-        wait_until(lambda: is_linked(replica), TIMEOUT_S, "the replica is linked")
+        replica.wait_until_linked()
         assert connection.call("MGET", *BYTES) == list(BYTES.values())
 
 

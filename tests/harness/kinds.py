@@ -21,7 +21,7 @@ COST, FORCE, REFUND = "COST", "FORCE", "REFUND"
 # Up to this count a rounding of the time is less than a quarter of a call.
 MOST_ALIKE = 100_000.0
 # How many windows the model looks at, one by one, for a retry time after the clock went back.
-MOST_WINDOWS = 5_000
+MOST_WINDOWS = 40
 
 State = Bucket | Window | Count | Leases | None
 
