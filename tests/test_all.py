@@ -1,6 +1,6 @@
 """RL.ALL takes what every rule asks for, or nothing at all."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import hiredis
@@ -139,21 +139,6 @@ def test_what_all_took_is_propagated_as_one_transaction_of_sets_in_the_order_of_
         assert propagated == [[b"MULTI"], *sets, [b"EXEC"]]
         in_aof = [command for command in observed.aof_commands() if command[0].upper() != b"SELECT"]
         assert in_aof[-len(propagated) :] == propagated
-
-
-def test_what_was_propagated_makes_the_same_keys_on_a_server_without_the_module(
-    observed: ObservedServer, fresh_server: Callable[..., Server]
-) -> None:
-    keys = [b"k%d" % number for number in range(MANY)]
-    observed.stream.commands()
-    rules = [(BUCKET, SLIDING)[number % 2] for number in range(MANY)]
-    observed.connection.call("RL.ALL", MANY, *keys, *flat(rules), *NOW)
-    with fresh_server(with_module=False).raw_connection() as plain:
-        plain.call_all(observed.stream.commands())
-        for key in keys:
-            value = plain.call("GET", key)
-            assert value is not None and value == observed.connection.call("GET", key)
-            assert plain.call("PEXPIRETIME", key) == observed.connection.call("PEXPIRETIME", key)
 
 
 # What is refused

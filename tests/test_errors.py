@@ -1,5 +1,7 @@
 """A call that is refused says which argument and what it accepts, and changes nothing."""
 
+from collections.abc import Sequence
+
 import hiredis
 import pytest
 
@@ -24,7 +26,7 @@ STATES = {
 }
 
 
-def refused(observed: ObservedServer, call: list[Word]) -> str:
+def refused(observed: ObservedServer, call: Sequence[Word]) -> str:
     """The message of a call that has to be refused and to leave no trace."""
     before = observed.traces(*KEYS)
     reply = observed.connection.call(*call)
@@ -36,7 +38,7 @@ def refused(observed: ObservedServer, call: list[Word]) -> str:
     return message
 
 
-def _shown(call: list[Word]) -> str:
+def _shown(call: Sequence[Word]) -> str:
     return " ".join(repr(word) if len(str(word)) < 80 else f"{str(word)[:40]!r}..." for word in call)
 
 
@@ -86,7 +88,7 @@ def test_a_malformed_call_is_refused_with_what_is_wrong_and_changes_nothing(
     observed: ObservedServer, case: Malformed, state: str, tally: Tally
 ) -> None:
     set_up(observed, state)
-    message = refused(observed, list(case.call))
+    message = refused(observed, case.call)
     lacking = [name for name in case.names if name not in message]
     assert not lacking, f"{message!r} does not say {lacking}"
     tally.add("errors", 1, "refused calls without a trace")

@@ -14,8 +14,8 @@ from harness.parity import Trace
 from harness.replica import ReplicaStream
 from harness.server import Server
 from harness.tally import Tally
-from test_replication import catch_up, start_replica
-from test_wrong_types import BOTH, KEY, NEIGHBOUR, assert_refused
+from test_replication import catch_up, contents, start_replica
+from test_wrong_types import ALL, KEY, NEIGHBOUR, assert_refused
 
 TRACES = 60
 CAPACITY, RATE = "10", "0.5"
@@ -175,11 +175,6 @@ def test_a_watching_client_sees_the_takeover_as_a_change(observed: ObservedServe
         assert watching.call("EXEC") is None
 
 
-def contents(server: Server, keys: list[bytes]) -> list[object]:
-    with server.raw_connection() as connection:
-        return connection.call_all([(word, key) for key in keys for word in ("DUMP", "PEXPIRETIME")])
-
-
 def test_a_replica_and_a_restarted_server_without_the_module_end_with_the_same_bytes(
     fresh_server: Callable[..., Server],
 ) -> None:
@@ -254,7 +249,7 @@ FOREIGN: dict[str, list[Word]] = {
 @pytest.mark.parametrize("name", FOREIGN)
 def test_any_other_hash_is_refused_untouched(observed: ObservedServer, name: str, tally: Tally) -> None:
     observed.connection.call("HSET", KEY, *FOREIGN[name])
-    assert_refused(observed, BOTH, tally)
+    assert_refused(observed, ALL, tally)
 
 
 #: Nothing that the script writes, though `tonumber` would read some of it.
@@ -272,9 +267,9 @@ def test_a_hash_with_anything_but_a_number_in_range_is_refused_untouched(
         assert_refused(observed, ("TOKENBUCKET",), tally)
 
 
-def test_the_window_has_no_use_for_the_buckets_hash(observed: ObservedServer, tally: Tally) -> None:
+def test_the_other_kinds_have_no_use_for_the_buckets_hash(observed: ObservedServer, tally: Tally) -> None:
     leave_hash(observed.connection)
-    assert_refused(observed, ("SLIDING",), tally)
+    assert_refused(observed, ("SLIDING", "QUOTA"), tally)
 
 
 def test_the_script_is_answered_with_wrongtype_once_the_hash_is_replaced(raw: RawConnection) -> None:

@@ -16,6 +16,7 @@ WITH_PREVIEW = ("tokenbucket", "sliding", "quota", "concurrency", "all")
 WRITE_COMMANDS = (*WITH_PREVIEW, "release")
 COMMANDS = (*WRITE_COMMANDS, *(f"{name}_ro" for name in WITH_PREVIEW))
 BUCKET, WINDOW = ("TOKENBUCKET", "10", "1"), ("SLIDING", "10", "60")
+QUOTA, LEASES = ("QUOTA", "1", "DAY"), ("CONCURRENCY", "1", "60")
 OF_THE_SECTION = "rl_"
 CRASH_TIMEOUT_S = 60
 
@@ -68,7 +69,7 @@ CALLS: list[tuple[tuple[Word, ...], str]] = [
     (("RL.TOKENBUCKET", "missing", "10", "1", "REFUND", "2", *NOW), "tokenbucket_refunded"),
     (("RL.TOKENBUCKET", "b", "ten", "1"), "tokenbucket_errors"),
     (("RL.TOKENBUCKET", "b", "10", "1", "SECONDS"), "tokenbucket_errors"),
-    (("RL.TOKENBUCKET", "w", "10", "1"), "tokenbucket_errors"),
+    (("RL.TOKENBUCKET", "text", "10", "1"), "tokenbucket_errors"),
     (("RL.TOKENBUCKET_RO", "b", "10", "1", *NOW), "tokenbucket_ro_allowed"),
     (("RL.TOKENBUCKET_RO", "b", "10", "1", "COST", "9", *NOW), "tokenbucket_ro_denied"),
     (("RL.TOKENBUCKET_RO", "b", "10", "1", "REFUND", "1"), "tokenbucket_ro_errors"),
@@ -88,16 +89,50 @@ CALLS: list[tuple[tuple[Word, ...], str]] = [
     (("RL.ALL_RO", "2", "b", "w", *BUCKET, "COST", "99", *WINDOW, *NOW), "all_ro_denied"),
     (("RL.ALL_RO", "1", "b", "LEAKY", "1", "1"), "all_ro_errors"),
 ]
+CALLS_WITH_LEASES: list[tuple[tuple[Word, ...], str]] = [
+    (("RL.QUOTA", "q", "2", "DAY", *NOW), "quota_allowed"),
+    (("RL.QUOTA", "q", "2", "DAY", "COST", "0", *NOW), "quota_allowed"),
+    (("RL.QUOTA", "q", "2", "DAY", "FORCE", "1", *NOW), "quota_allowed"),
+    (("RL.QUOTA", "q", "2", "DAY", *NOW), "quota_denied"),
+    (("RL.QUOTA", "q", "2", "DAY", "REFUND", "1", *NOW), "quota_refunded"),
+    (("RL.QUOTA", "q", "2", "HOUR"), "quota_errors"),
+    (("RL.QUOTA", "q", "2", "UNTIL", TODAY_MS, *NOW), "quota_errors"),
+    (("RL.QUOTA_RO", "q", "2", "DAY", *NOW), "quota_ro_allowed"),
+    (("RL.QUOTA_RO", "q", "2", "DAY", "COST", "2", *NOW), "quota_ro_denied"),
+    (("RL.QUOTA_RO", "q", "2", "DAY", "FORCE", "2"), "quota_ro_errors"),
+    (("RL.CONCURRENCY", "c", "1", "60", "ID", "x", *NOW), "concurrency_allowed"),
+    (("RL.CONCURRENCY", "c", "1", "60", "ID", "x", *NOW), "concurrency_allowed"),
+    (("RL.CONCURRENCY", "c", "1", "60", "ID", "y", *NOW), "concurrency_denied"),
+    (("RL.CONCURRENCY", "c", "1", "60", "ID", "y", "XX", *NOW), "concurrency_denied"),
+    (("RL.CONCURRENCY", "q", "1", "60", "ID", "y", *NOW), "concurrency_errors"),
+    (("RL.CONCURRENCY_RO", "c", "1", "60", "ID", "x", *NOW), "concurrency_ro_allowed"),
+    (("RL.CONCURRENCY_RO", "c", "1", "60", "ID", "y", *NOW), "concurrency_ro_denied"),
+    (("RL.CONCURRENCY_RO", "c", "1", "60", "ID", ""), "concurrency_ro_errors"),
+    (("RL.TOKENBUCKET", "b", "1", "1", "FORCE", "3", *NOW), "tokenbucket_allowed"),
+    (("RL.TOKENBUCKET", "b", "1", "1", "MAXWAIT", "5", *NOW), "tokenbucket_allowed"),
+    (("RL.TOKENBUCKET", "b", "1", "1", "MAXWAIT", "1", *NOW), "tokenbucket_denied"),
+    (("RL.SLIDING", "w", "3", "60", "COST", "5", "ATLEAST", "1", *NOW), "sliding_allowed"),
+    (("RL.SLIDING", "w", "3", "60", "COST", "5", "ATLEAST", "1", *NOW), "sliding_denied"),
+    (("RL.ALL", "2", "q", "c", *QUOTA, "FORCE", "1", *LEASES, "ID", "x", *NOW), "all_repeated"),
+    (("RL.ALL", "2", "q", "c", *QUOTA, "FORCE", "1", *LEASES, "RELEASE", "ID", "x", *NOW), "all_allowed"),
+    (("RL.ALL", "2", "q", "c", *QUOTA, *LEASES, "RELEASE", "ID", "x", "XX", *NOW), "all_denied"),
+    (("RL.ALL", "2", "q", "c", *QUOTA, "SHADOW", *LEASES, "ID", "x", *NOW), "all_allowed"),
+    (("RL.ALL_RO", "2", "q", "c", *QUOTA, *LEASES, "ID", "x", *NOW), "all_ro_repeated"),
+    (("RL.ALL", "2", "q", "c", *QUOTA, *LEASES, *NOW), "all_errors"),
+    (("RL.RELEASE", "c", "x", "y"), "release_released"),
+    (("RL.RELEASE", "c", "x"), "release_released"),
+    (("RL.RELEASE", "q", "x"), "release_errors"),
+]
 
 
-def test_each_call_counts_once_and_as_what_became_of_it(counting: Server) -> None:
-    # Errors on "w" before it is a window: it holds text until then.
+@pytest.mark.parametrize("calls", [CALLS, CALLS_WITH_LEASES], ids=["rates", "quotas and leases"])
+def test_each_call_counts_once_and_as_what_became_of_it(
+    counting: Server, calls: list[tuple[tuple[Word, ...], str]]
+) -> None:
     with counting.raw_connection() as connection:
-        connection.call("SET", "w", "text")
+        connection.call("SET", "text", "text")
         seen = expected()
-        for call, field in CALLS:
-            if call[0] == "RL.SLIDING" and field == "sliding_allowed":
-                connection.call("DEL", "w")
+        for call, field in calls:
             connection.call(*call)
             now = counts(counting)
             total = {f"rl_total_{field.rsplit('_', 1)[1]}"} if "_ro_" not in field else set()

@@ -1,12 +1,8 @@
-"""What the server says about the commands of every kind, what it counts, and what it publishes."""
+"""Which keys a call of any kind has, and what it publishes of them."""
 
-from collections.abc import Callable
-
-import hiredis
 import pytest
 
 from harness.clock import TODAY_MS
-from harness.command_table import command_docs, flattened
 from harness.connection import RawConnection, Word
 from harness.server import Server
 from test_events import keyevent, listening
@@ -14,32 +10,6 @@ from test_events import keyevent, listening
 Words = tuple[Word, ...]
 
 NOW: Words = ("NOW", TODAY_MS)
-TAKES, GIVES = {"COST"}, {"FORCE", "REFUND", "AT"}
-PERIODS = {"DAY", "WEEK", "MONTH", "YEAR", "ANCHOR", "UNTIL"}
-ALWAYS = {"NOW", "MS"}
-OF_ALL = {"TOKENBUCKET", "SLIDING", "QUOTA", "CONCURRENCY", "SHADOW", "ID", "XX", "MAXWAIT"} | TAKES | PERIODS | ALWAYS
-#: The keywords of each command.
-KEYWORDS: dict[str, set[str]] = {
-    "RL.TOKENBUCKET": TAKES | GIVES | {"ATLEAST", "MAXWAIT"} | ALWAYS,
-    "RL.TOKENBUCKET_RO": TAKES | {"ATLEAST", "MAXWAIT"} | ALWAYS,
-    "RL.SLIDING": TAKES | GIVES | {"ATLEAST"} | ALWAYS,
-    "RL.SLIDING_RO": TAKES | {"ATLEAST"} | ALWAYS,
-    "RL.QUOTA": TAKES | GIVES | {"ATLEAST"} | PERIODS | ALWAYS,
-    "RL.QUOTA_RO": TAKES | {"ATLEAST"} | PERIODS | ALWAYS,
-    "RL.CONCURRENCY": {"ID", "XX"} | ALWAYS,
-    "RL.CONCURRENCY_RO": {"ID", "XX"} | ALWAYS,
-    "RL.RELEASE": set(),
-    "RL.ALL": OF_ALL | GIVES | {"RELEASE"},
-    "RL.ALL_RO": OF_ALL,
-}
-
-
-@pytest.mark.parametrize("command", KEYWORDS)
-def test_the_documented_keywords_are_those_of_the_command(raw: RawConnection, command: str) -> None:
-    arguments = flattened(command_docs(raw, command)[b"arguments"])
-    assert {argument[b"token"].decode() for argument in arguments if b"token" in argument} == KEYWORDS[command]
-
-
 RULES: Words = ("QUOTA", "10", "DAY", "SHADOW", "CONCURRENCY", "5", "60", "RELEASE", "TOKENBUCKET", "1", "1")
 #: Calls, well-formed or not, and their keys.
 KEYS: dict[str, tuple[Words, list[bytes]]] = {
@@ -118,66 +88,3 @@ def test_shadows_and_repeats_are_published_only_to_those_who_ask(server: Server,
             for words in (FULL_QUOTA, FULL_LEASES, PUBLISHED[name][0]):
                 connection.call(*words)
         assert heard() == []
-
-
-# INFO
-
-OF_THE_SECTION = "rl_"
-
-
-def counts(server: Server) -> dict[str, int]:
-    return {name: int(value) for name, value in server.info("rl").items() if name.startswith(OF_THE_SECTION)}
-
-
-#: What each call counts as. They follow one another on one server.
-COUNTED: list[tuple[Words, str]] = [
-    (("RL.QUOTA", "q", "2", "DAY", *NOW), "quota_allowed"),
-    (("RL.QUOTA", "q", "2", "DAY", "COST", "0", *NOW), "quota_allowed"),
-    (("RL.QUOTA", "q", "2", "DAY", "FORCE", "1", *NOW), "quota_allowed"),
-    (("RL.QUOTA", "q", "2", "DAY", *NOW), "quota_denied"),
-    (("RL.QUOTA", "q", "2", "DAY", "REFUND", "1", *NOW), "quota_refunded"),
-    (("RL.QUOTA", "q", "2", "HOUR"), "quota_errors"),
-    (("RL.QUOTA", "q", "2", "UNTIL", TODAY_MS, *NOW), "quota_errors"),
-    (("RL.QUOTA_RO", "q", "2", "DAY", *NOW), "quota_ro_allowed"),
-    (("RL.QUOTA_RO", "q", "2", "DAY", "COST", "2", *NOW), "quota_ro_denied"),
-    (("RL.QUOTA_RO", "q", "2", "DAY", "FORCE", "2"), "quota_ro_errors"),
-    (("RL.CONCURRENCY", "c", "1", "60", "ID", "x", *NOW), "concurrency_allowed"),
-    (("RL.CONCURRENCY", "c", "1", "60", "ID", "x", *NOW), "concurrency_allowed"),
-    (("RL.CONCURRENCY", "c", "1", "60", "ID", "y", *NOW), "concurrency_denied"),
-    (("RL.CONCURRENCY", "c", "1", "60", "ID", "y", "XX", *NOW), "concurrency_denied"),
-    (("RL.CONCURRENCY", "q", "1", "60", "ID", "y", *NOW), "concurrency_errors"),
-    (("RL.CONCURRENCY_RO", "c", "1", "60", "ID", "x", *NOW), "concurrency_ro_allowed"),
-    (("RL.CONCURRENCY_RO", "c", "1", "60", "ID", "y", *NOW), "concurrency_ro_denied"),
-    (("RL.CONCURRENCY_RO", "c", "1", "60", "ID", ""), "concurrency_ro_errors"),
-    (("RL.TOKENBUCKET", "b", "1", "1", "FORCE", "3", *NOW), "tokenbucket_allowed"),
-    (("RL.TOKENBUCKET", "b", "1", "1", "MAXWAIT", "5", *NOW), "tokenbucket_allowed"),
-    (("RL.TOKENBUCKET", "b", "1", "1", "MAXWAIT", "1", *NOW), "tokenbucket_denied"),
-    (("RL.SLIDING", "w", "3", "60", "COST", "5", "ATLEAST", "1", *NOW), "sliding_allowed"),
-    (("RL.SLIDING", "w", "3", "60", "COST", "5", "ATLEAST", "1", *NOW), "sliding_denied"),
-    (("RL.ALL", "2", "q", "c", *QUOTA, "FORCE", "1", *LEASES, "ID", "x", *NOW), "all_repeated"),
-    (("RL.ALL", "2", "q", "c", *QUOTA, "FORCE", "1", *LEASES, "RELEASE", "ID", "x", *NOW), "all_allowed"),
-    (("RL.ALL", "2", "q", "c", *QUOTA, *LEASES, "RELEASE", "ID", "x", "XX", *NOW), "all_denied"),
-    (("RL.ALL", "2", "q", "c", *QUOTA, "SHADOW", *LEASES, "ID", "x", *NOW), "all_allowed"),
-    (("RL.ALL_RO", "2", "q", "c", *QUOTA, *LEASES, "ID", "x", *NOW), "all_ro_repeated"),
-    (("RL.ALL", "2", "q", "c", *QUOTA, *LEASES, *NOW), "all_errors"),
-    (("RL.RELEASE", "c", "x", "y"), "release_released"),
-    (("RL.RELEASE", "c", "x"), "release_released"),
-    (("RL.RELEASE", "q", "x"), "release_errors"),
-]
-
-
-def test_each_call_counts_once_and_as_what_became_of_it(fresh_server: Callable[..., Server]) -> None:
-    server = fresh_server()
-    before = counts(server)
-    assert set(before.values()) == {0}
-    with server.raw_connection() as connection:
-        for call, field in COUNTED:
-            connection.call(*call)
-            now = counts(server)
-            changed = {name: now[name] - before[name] for name in now if now[name] != before[name]}
-            totals = {name: by for name, by in changed.items() if name.startswith("rl_total_")}
-            assert changed.get(f"rl_{field}") == 1, f"{call}: {changed}"
-            assert set(changed) - set(totals) == {f"rl_{field}"}, f"{call}: {changed}"
-            assert set(totals.values()) <= {1}, f"{call}: {changed}"
-            assert bool(totals) == ("_ro_" not in field), f"{call}: {changed}"
-            before = now

@@ -1,6 +1,5 @@
 """Quotas, leases, debt and waits: a refused call says which argument and what it accepts, and changes nothing."""
 
-import hiredis
 import pytest
 
 from harness.clock import TODAY_MS
@@ -18,6 +17,7 @@ from harness.refusals import (
     WINDOW_OUT_OF_RANGE,
 )
 from harness.tally import Tally
+from test_errors import refused
 
 Words = tuple[Word, ...]
 
@@ -176,17 +176,6 @@ PLACES: dict[str, tuple[list[Words], list[bytes], tuple[str, ...]]] = {
         ("NOW", *AMOUNT_BOUNDS),
     ),
 }
-
-
-def refused(observed: ObservedServer, call: Words) -> str:
-    """The message of a call that has to be refused and to leave no trace."""
-    before = observed.traces(*KEYS)
-    reply = observed.connection.call(*call)
-    shown = " ".join(repr(word)[:80] for word in call)
-    assert isinstance(reply, hiredis.ReplyError), f"accepted: {shown} -> {reply!r}"
-    assert observed.traces(*KEYS) == before, f"{shown} changed something"
-    assert str(reply).startswith("ERR "), f"{shown} -> {reply}"
-    return str(reply)
 
 
 def set_up(observed: ObservedServer, state: str) -> None:

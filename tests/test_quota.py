@@ -1,12 +1,9 @@
 """A quota is a string with the period's ends and its count; only what is counted is written and propagated."""
 
-import math
 from collections.abc import Callable
 
-import hiredis
 import pytest
 
-from harness import state
 from harness.clock import CLOCK_SLACK_MS, TODAY_MS, server_ms
 from harness.connection import RawConnection, Word
 from harness.observed import ObservedServer
@@ -21,7 +18,6 @@ NOW: Words = ("NOW", TODAY_MS)
 LONGEST_TTL_MS = 36_500 * DAY_MS
 SLACK_MS = 60_000
 TODAY, TOMORROW = ms_of_date("2025-07-04"), ms_of_date("2025-07-05")
-I64_MIN, I64_MAX = -(2**63), 2**63 - 1
 
 #: What a call on a missing key stores.
 STORED: dict[str, tuple[Words, Count]] = {
@@ -175,82 +171,6 @@ def test_what_is_counted_or_given_back_is_set_and_propagated(observed: ObservedS
     assert connection.call("GET", KEY) == count_bytes(*after)
     deadline_ms = connection.call("PEXPIRETIME", KEY)
     assert observed.stream.commands() == [[b"SET", KEY, count_bytes(*after), b"PXAT", b"%d" % deadline_ms]]
-
-
-# What is no quota
-
-A_COUNT = count_bytes(*OPEN)
-ALL_OF_ONE: Words = ("RL.ALL", "1", KEY, "QUOTA", "5", "60")
-CALLS: dict[str, Words] = {
-    "call": (*QUOTA, *NOW),
-    "forced": (*QUOTA, "FORCE", "1", *NOW),
-    "given back": (*QUOTA, "REFUND", "1", *NOW),
-    "in part": (*QUOTA, "COST", "2", "ATLEAST", "1", *NOW),
-    "preview": ("RL.QUOTA_RO", *QUOTA[1:], *NOW),
-    "all": (*ALL_OF_ONE, *NOW),
-    "in the shadow": (*ALL_OF_ONE, "SHADOW", *NOW),
-    "all previewed": ("RL.ALL_RO", *ALL_OF_ONE[1:], *NOW),
-}
-
-
-def with_byte(value: bytes, position: int, byte: int) -> bytes:
-    return value[:position] + bytes([byte]) + value[position + 1 :]
-
-
-FOREIGN: dict[str, list[bytes]] = {
-    "another header": [with_byte(A_COUNT, at, byte) for at in range(4) for byte in (0, 2, ord("S"), ord("q"), 0xFF)],
-    "cut short": [A_COUNT[:length] for length in range(len(A_COUNT))],
-    "too long": [A_COUNT + extra for extra in (b"\x00", b"\n", bytes(8), A_COUNT)],
-    "a count that is no number of calls": [
-        count_bytes(0, I64_MAX, count) for count in (math.nan, -math.nan, math.inf, -math.inf, -1.0, -5e-324)
-    ],
-    "a bucket": [state.bucket_bytes(5.0, TODAY_MS)],
-    "a window": [state.window_bytes(60.0, 1, 0.0, 0.0)],
-    "text": [b"", b"7", b"x" * 28, bytes(28)],
-}
-
-
-@pytest.mark.parametrize("why", FOREIGN)
-def test_what_is_no_quota_is_refused_untouched(observed: ObservedServer, why: str) -> None:
-    for value in FOREIGN[why]:
-        observed.connection.call("SET", KEY, value)
-        before = observed.traces(KEY)
-        for name, call in CALLS.items():
-            reply = observed.connection.call(*call)
-            assert isinstance(reply, hiredis.ReplyError) and str(reply).startswith("WRONGTYPE "), f"{name}: {reply!r}"
-        assert observed.traces(KEY) == before
-
-
-@pytest.mark.parametrize("command", [("RL.TOKENBUCKET", KEY, "5", "1"), ("RL.SLIDING", KEY, "5", "60")], ids=str)
-def test_a_quota_is_no_other_limiter(observed: ObservedServer, command: Words) -> None:
-    observed.connection.call("SET", KEY, A_COUNT)
-    before = observed.traces(KEY)
-    for name in (command[0], f"{command[0]}_RO"):
-        reply = observed.connection.call(name, *command[1:], *NOW)
-        assert isinstance(reply, hiredis.ReplyError) and str(reply).startswith("WRONGTYPE ")
-    assert observed.traces(KEY) == before
-
-
-EXTREMES = [
-    count_bytes(start_ms, end_ms, count)
-    for start_ms in (I64_MIN, -1, 0, TODAY_MS, I64_MAX)
-    for end_ms in (0, TODAY_MS, TODAY_MS + 1, 2**54, I64_MAX)
-    for count in (0.0, 5e-324, 4.0, 1.7976931348623157e308)
-]
-
-
-def test_a_stored_number_at_the_end_of_its_type_is_answered(raw: RawConnection) -> None:
-    """Nothing that RESTORE or SET can bring in stops the server or its answers."""
-    for value in EXTREMES:
-        for name, call in CALLS.items():
-            raw.call("SET", KEY, value)
-            reply = raw.call(*call)
-            if isinstance(reply, hiredis.ReplyError):
-                assert str(reply).startswith("WRONGTYPE "), f"{name} on {value.hex()}: {reply}"
-                continue
-            allowed, remaining, reset, retry = reply[1] if call[0].startswith("RL.ALL") else reply[:4]
-            assert allowed in (0, 1) and retry >= -1, f"{name} on {value.hex()}: {reply}"
-            assert 0 <= remaining <= 5 and 0 <= reset < 2**53 and retry < 2**53, f"{name} on {value.hex()}: {reply}"
 
 
 # Alone and together
