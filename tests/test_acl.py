@@ -6,6 +6,7 @@ import hiredis
 import pytest
 
 from harness.clock import TODAY_MS
+from harness.command_table import PREVIEWS, WRITES
 from harness.connection import RawConnection, Word
 from harness.server import Server
 
@@ -16,9 +17,6 @@ MOST_KEYS = 5
 
 LEASES = ("CONCURRENCY", "10", "60")
 KINDS = (BUCKET, WINDOW, ("QUOTA", "10", "DAY"), LEASES)
-
-WRITES = ["RL.TOKENBUCKET", "RL.SLIDING", "RL.QUOTA", "RL.CONCURRENCY", "RL.ALL"]
-PREVIEWS = [f"{name}_RO" for name in WRITES]
 COMMANDS = WRITES + PREVIEWS
 #: Commands that a connection needs to be one.
 ALWAYS = ("+auth", "+ping")

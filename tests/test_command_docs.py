@@ -194,7 +194,10 @@ def test_the_flags_are_those_of_a_fast_command_that_reads_or_that_writes(raw: Ra
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_key_spec_says_where_the_keys_are_and_what_is_done_to_them(raw: RawConnection, command: str) -> None:
-    (spec,) = (pairs(spec) for spec in command_info(raw, command)[8])
+    info = command_info(raw, command)
+    if not is_all(command):
+        assert info[3:6] == [1, 1, 1]
+    (spec,) = (pairs(spec) for spec in info[8])
     expected = {b"RO", b"access"} if is_preview(command) else {b"RW", b"access", b"update"}
     if command == "RL.RELEASE":
         expected = {b"RW", b"delete"}
@@ -205,6 +208,37 @@ def test_the_key_spec_says_where_the_keys_are_and_what_is_done_to_them(raw: RawC
         assert (find[b"type"], pairs(find[b"spec"])) == (b"keynum", {b"keynumidx": 0, b"firstkey": 1, b"keystep": 1})
     else:
         assert (find[b"type"], pairs(find[b"spec"])) == (b"range", {b"lastkey": 0, b"keystep": 1, b"limit": 0})
+
+
+def test_the_module_is_loaded_under_its_name(raw: RawConnection) -> None:
+    modules = [pairs(module) for module in raw.call("MODULE", "LIST")]
+    assert b"rl" in [module[b"name"] for module in modules]
+
+
+def test_getkeys_of_a_call_without_a_key_is_an_error(raw: RawConnection) -> None:
+    assert isinstance(raw.call("COMMAND", "GETKEYS", "RL.TOKENBUCKET"), hiredis.ReplyError)
+
+
+# Tips for clients
+
+CHANGES_WITH_TIME = b"nondeterministic_output"
+
+
+@pytest.fixture(scope="module")
+def with_all_commands() -> Iterator[RawConnection]:
+    with Server(module_args=("cl-throttle", "yes")) as server, server.raw_connection() as connection:
+        yield connection
+
+
+def test_every_preview_and_no_other_command_is_tipped_not_to_be_cached(with_all_commands: RawConnection) -> None:
+    """A preview's answer changes with time alone, without a write that would invalidate a cached one."""
+    names = [name.decode().upper() for name in with_all_commands.call("COMMAND", "LIST", "FILTERBY", "MODULE", "rl")]
+    assert {"RL.TOKENBUCKET", "RL.TOKENBUCKET_RO", "RL.SLIDING_RO", "RL.ALL", "RL.ALL_RO", "CL.THROTTLE"} <= set(names)
+    for name in names:
+        tips = command_info(with_all_commands, name)[7]
+        assert (CHANGES_WITH_TIME in tips) == name.endswith("_RO"), f"{name}: {tips}"
+        # Not every server repeats them here.
+        assert command_docs(with_all_commands, name).get(b"tips", tips) == tips
 
 
 # Hints while typing

@@ -4,6 +4,7 @@ Every choice follows from RL_SEED, shown at the head of the run and with each fa
 printed as Python that repeats it.
 """
 
+import math
 import random
 import struct
 
@@ -140,6 +141,9 @@ def is_a_state(value: bytes, kind: bytes) -> bool:
     magic, version, stored_kind, *fields = struct.unpack(shape, value)
     # Only the first field may be negative: the tokens of a bucket in debt, or a period that began before 1970.
     leasts = [LEAST_FIRST_FIELDS[kind], *[0] * (len(fields) - 1)]
+    if kind == state.SLIDING_KIND and math.copysign(1, fields[0]) < 0:
+        # A length of minus zero, which would number windows downwards.
+        return False
     # NaN fails the comparison.
     return (magic, version, stored_kind) == (state.MAGIC, state.VERSION, kind) and all(
         least <= field < float("inf") for least, field in zip(leasts, fields)

@@ -7,12 +7,13 @@ import hiredis
 import pytest
 
 from harness.clock import TODAY_MS
+from harness.command_table import WRITES
 from harness.connection import RawConnection, Word
 from harness.server import REPOSITORY, Server, module_path, wait_until
 
 NOW = ("NOW", TODAY_MS)
 OUTCOMES = ("allowed", "denied", "refunded", "released", "repeated", "errors")
-WITH_PREVIEW = ("tokenbucket", "sliding", "quota", "concurrency", "all")
+WITH_PREVIEW = tuple(command.removeprefix("RL.").lower() for command in WRITES)
 WRITE_COMMANDS = (*WITH_PREVIEW, "release")
 COMMANDS = (*WRITE_COMMANDS, *(f"{name}_ro" for name in WITH_PREVIEW))
 BUCKET, WINDOW = ("TOKENBUCKET", "10", "1"), ("SLIDING", "10", "60")

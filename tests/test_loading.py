@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from harness.clock import TODAY_MS
+from harness.command_table import COMMANDS
 from harness.connection import RawConnection
 from harness.server import REPOSITORY, Server, module_path, server_executable
 
@@ -23,8 +24,6 @@ ACCEPTED_ARGUMENTS = (
     "is unknown, incomplete or given twice: accepted are 'cl-throttle yes|no' and 'notify-allowed yes|no', "
     "both no if not given"
 )
-KINDS = ("TOKENBUCKET", "SLIDING", "QUOTA", "CONCURRENCY", "ALL")
-COMMANDS = ["RL.RELEASE", *(f"RL.{name}{form}" for name in KINDS for form in ("", "_RO"))]
 
 USE = [
     ("RL.TOKENBUCKET", "bucket", "10", "0.5", "COST", "2.5", "NOW", TODAY_MS),

@@ -13,6 +13,7 @@ import pytest
 
 from harness import parity, state
 from harness.clock import TODAY_MS, server_ms
+from harness.command_table import PREVIEWS
 from harness.connection import RawConnection, Word
 from harness.model import Model
 from harness.observed import ObservedServer
@@ -28,7 +29,6 @@ NOW = ("NOW", TODAY_MS)
 INDEX = TODAY_MS // 60_000
 TTL_MS = 5_000_000
 KEY = b"key"
-PREVIEWS = ["RL.TOKENBUCKET_RO", "RL.SLIDING_RO", "RL.ALL_RO"]
 
 #: What a key may hold for a preview to look at, with the algorithm that it is for. Of some, a call makes more or less.
 HELD: dict[str, tuple[str, bytes | None]] = {
@@ -54,14 +54,6 @@ def single_and_all(algorithm: str, key: bytes, *options: Word) -> list[tuple[Wor
     """A preview of `key`, by both commands that can give it. Options of the rule come first."""
     rule = RULES[algorithm]
     return [(f"RL.{algorithm}_RO", key, *rule[1:], *options), ("RL.ALL_RO", "1", key, *rule, *options)]
-
-
-@pytest.mark.parametrize("command", PREVIEWS)
-def test_a_preview_is_a_read_only_command_and_fast(raw: RawConnection, command: str) -> None:
-    (info,) = raw.call("COMMAND", "INFO", command)
-    flags = {flag.decode() for flag in info[2]}
-    assert {"readonly", "fast"} <= flags
-    assert not flags & {"write", "denyoom", "noscript", "admin", "blocking", "no_multi"}
 
 
 @pytest.mark.parametrize("ttl_ms", [TTL_MS, None], ids=["with a ttl", "without a ttl"])

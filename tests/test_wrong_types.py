@@ -185,7 +185,7 @@ NO_TOKENS = [bad for bad in [*NOT_STORED, SIGNALLING_NAN] if not bad >= -1.0] + 
 FORGED: dict[str, tuple[str, Callable[[], list[bytes]]]] = {
     "tokens": ("TOKENBUCKET", lambda: [state.bucket_bytes(bad, TODAY_MS) for bad in NO_TOKENS]),
     "last": ("TOKENBUCKET", lambda: [state.bucket_bytes(5.0, bad) for bad in (-1, I64_MIN)]),
-    "window": ("SLIDING", lambda: [state.window_bytes(bad, 1, 0.0, 0.0) for bad in NOT_STORED]),
+    "window": ("SLIDING", lambda: [state.window_bytes(bad, 1, 0.0, 0.0) for bad in [*NOT_STORED, -0.0]]),
     "stored": ("SLIDING", lambda: [state.window_bytes(60.0, bad, 0.0, 0.0) for bad in (-1, I64_MIN)]),
     "prev": ("SLIDING", lambda: [state.window_bytes(60.0, 1, bad, 0.0) for bad in NOT_STORED]),
     "count": ("QUOTA", lambda: [state.count_bytes(0, I64_MAX, bad) for bad in NOT_STORED]),

@@ -1,6 +1,12 @@
-"""What a server says about its commands."""
+"""The commands, and what a server says about them."""
 
 from .connection import RawConnection
+from .kinds import KINDS
+
+#: Of every kind and of all at once.
+WRITES = [f"RL.{name}" for name in (*KINDS, "ALL")]
+PREVIEWS = [f"{command}_RO" for command in WRITES]
+COMMANDS = [*WRITES, *PREVIEWS, "RL.RELEASE"]
 
 
 def pairs(flat: list) -> dict:
@@ -18,11 +24,3 @@ def command_docs(raw: RawConnection, command: str) -> dict:
     ((name, docs),) = pairs(raw.call("COMMAND", "DOCS", command)).items()
     assert name.decode().upper() == command
     return pairs(docs)
-
-
-def flattened(arguments: list[list]) -> list[dict]:
-    """The arguments of a command's docs, with those inside a one-of or a block."""
-    result = []
-    for argument in map(pairs, arguments):
-        result += [argument, *flattened(argument.get(b"arguments", []))]
-    return result

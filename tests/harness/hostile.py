@@ -5,9 +5,10 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import refusals, state
+from . import command_table, refusals, state
 from .clock import TODAY_MS
 from .connection import Word
+from .kinds import KINDS
 
 I64 = (0, 1, -1, 2**31, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), TODAY_MS)
 U64_BITS = 64
@@ -32,8 +33,8 @@ KEYWORDS = [
     b"DAY", b"week", b"MONTH", b"YEAR", b"ANCHOR", b"UNTIL", b"Shadow", b"id", b"xx",
 ]  # fmt: skip
 COUNTS = [b"0", b"1", b"2", b"3", b"8", b"9", b"01", b"-1", b"2.0", b"2147483647", b"4294967297", b"18446744073709551617"]
-FAMILIES = (b"TOKENBUCKET", b"SLIDING", b"QUOTA", b"CONCURRENCY")
-COMMANDS = [b"RL." + family + form for family in (*FAMILIES, b"ALL") for form in (b"", b"_RO")] + [b"RL.RELEASE"]
+FAMILIES = [name.encode() for name in KINDS]
+COMMANDS = [command.encode() for command in command_table.COMMANDS]
 UNITS = [b"DAY", b"WEEK", b"month", b"YEAR"]
 IDS = [b"a", b"b", b"\x00", b"XX", b"\xff\xfe", b"id" * 40]
 INTEGERS = [b"0", b"1", b"2", b"10", b"9007199254740992"]

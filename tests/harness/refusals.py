@@ -56,8 +56,6 @@ PARAMETERS = {"TOKENBUCKET": ("capacity", "refill_rate"), "SLIDING": ("limit", "
 FAMILIES = tuple(PARAMETERS)
 SINGLE_COMMANDS = [f"RL.{family}{form}" for family in FAMILIES for form in ("", "_RO")]
 ALL_COMMANDS = ["RL.ALL", "RL.ALL_RO"]
-WRITE_COMMANDS = ["RL.TOKENBUCKET", "RL.SLIDING", "RL.ALL"]
-COMMANDS = SINGLE_COMMANDS + ALL_COMMANDS
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from . import periods
 from .clock import CLOCK_SLACK_MS, TODAY_MS, server_ms
 from .connection import RawConnection, Word
-from .kinds import State
+from .kinds import KINDS, State
 from .model import Model
 from .parity import HIGHEST, log_uniform, random_trace
 from .replica import ReplicaStream
@@ -113,9 +113,6 @@ class Kind:
         return ["REFUND", rng.choice(costs), *(at if rng.random() < 0.5 else [])]
 
 
-KINDS = ("TOKENBUCKET", "SLIDING", "QUOTA", "CONCURRENCY")
-
-
 @dataclass
 class Clock:
     """Stands still, goes on, jumps and, if it may, goes back."""
@@ -178,7 +175,7 @@ def without_stale_ends(kind: Kind, now_ms: int) -> None:
 def single_trace(rng: random.Random, key: str, length: int, name: str | None = None) -> list[Words]:
     """Calls on one key."""
     clock = Clock(rng, any_time(rng), rng.random() < 0.4)
-    kind = Kind(name or rng.choice(KINDS), rng)
+    kind = Kind(name or rng.choice(list(KINDS)), rng)
     kind.change(clock.now_ms)
     changes = rng.choice([0.0, 0.05, 0.3])
     trace = []
@@ -220,7 +217,7 @@ def all_trace(rng: random.Random, prefix: str, length: int) -> list[Words]:
     clock = Clock(rng, any_time(rng), rng.random() < 0.4)
     # Now and then more than the eight that a call decides without memory of its own.
     count = rng.choice([1, 2, 3, 10])
-    names = ["CONCURRENCY"] * rng.randint(0, 2) + [rng.choice(KINDS) for _ in range(count)]
+    names = ["CONCURRENCY"] * rng.randint(0, 2) + [rng.choice(list(KINDS)) for _ in range(count)]
     kinds = {f"{prefix}{name[0]}{number}": Kind(name, rng) for number, name in enumerate(names)}
     for kind in kinds.values():
         kind.change(clock.now_ms)
