@@ -122,7 +122,7 @@ def test_a_preview_needs_only_to_read_the_key(user: Callable[..., RawConnection]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_allowing_the_command_alone_is_enough_to_use_it_and_allows_no_other(
+def test_allowing_the_command_alone_is_enough_and_allows_no_other(
     user: Callable[..., RawConnection], command: str
 ) -> None:
     connection = user("~*", *each_allowed(command))
@@ -170,9 +170,10 @@ def test_a_read_only_user_runs_exactly_the_previews(
     assert raw.call("EXISTS", OTHER) == 0
 
 
-def test_commands_are_in_the_categories_of_what_they_do_where_the_server_has_them(
+def test_commands_are_in_the_categories_of_what_they_do(
     server: Server, raw: RawConnection, has_categories: bool
 ) -> None:
+    """Where the server has them."""
     listed = {name: category(raw, name) for name in ("read", "write", "fast", "slow", "dangerous")}
     writes, previews = ({name.lower().encode() for name in names} for names in (WRITES, PREVIEWS))
     writes |= {b"rl.release"}
@@ -185,9 +186,10 @@ def test_commands_are_in_the_categories_of_what_they_do_where_the_server_has_the
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_user_of_all_but_the_command_may_not_call_it_in_a_script_or_a_transaction(
+def test_a_user_of_all_but_the_command_may_not_call_it_in_a_script(
     user: Callable[..., RawConnection], raw: RawConnection, command: str
 ) -> None:
+    """Or in a transaction."""
     connection = user("~*", "+@all", f"-{command.lower()}")
     call = call_on(command, OWN)
     reply = connection.call("EVAL", "return redis.pcall(unpack(ARGV))", "1", OWN, *call)

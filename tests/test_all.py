@@ -70,7 +70,7 @@ DENYING_KEY = b"denying"
 
 
 @pytest.mark.parametrize("denying", DENYING)
-def test_a_denial_anywhere_leaves_every_key_byte_identical_with_its_ttl_and_no_trace(
+def test_a_denial_anywhere_leaves_every_key_identical_and_no_trace(
     observed: ObservedServer, denying: str
 ) -> None:
     connection = observed.connection
@@ -89,7 +89,7 @@ def test_a_denial_anywhere_leaves_every_key_byte_identical_with_its_ttl_and_no_t
         assert all((four[3] == 0) == bool(four[0]) for four in reply[1:])
 
 
-def test_a_denial_by_all_rules_leaves_every_key_byte_identical_with_its_ttl_and_no_trace(
+def test_a_denial_by_all_rules_leaves_every_key_identical_and_no_trace(
     observed: ObservedServer,
 ) -> None:
     keys = [name.encode() for name in DENYING]
@@ -118,9 +118,10 @@ def test_where_all_allow_every_key_is_changed(observed: ObservedServer) -> None:
 # What is propagated
 
 
-def test_what_all_took_is_propagated_as_one_transaction_of_sets_in_the_order_of_the_keys(
+def test_what_all_took_is_propagated_as_one_transaction_of_sets(
     observed: ObservedServer,
 ) -> None:
+    """In the order of the keys."""
     connection = observed.connection
     for count in (2, 3, MANY):
         connection.call("FLUSHALL")
@@ -202,7 +203,7 @@ OTHER_VALUES: dict[str, tuple[Word, ...]] = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", OTHER_VALUES)
-def test_a_key_of_a_wrong_type_in_any_position_refuses_the_whole_call_untouched(
+def test_a_key_of_a_wrong_type_anywhere_refuses_the_whole_call_untouched(
     observed: ObservedServer, name: str, command: str
 ) -> None:
     others = [b"bucket", b"window", b"missing"]
@@ -282,7 +283,7 @@ def test_getkeys_gives_no_key_of_a_call_whose_numkeys_is_refused(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_key_that_the_users_pattern_excludes_in_any_position_leaves_all_keys_untouched(
+def test_a_key_that_the_users_pattern_excludes_leaves_all_keys_untouched(
     observed: ObservedServer, command: str
 ) -> None:
     """What else access control does is told by test_acl.py."""
@@ -323,7 +324,7 @@ def cluster(_cluster_node: RawConnection) -> RawConnection:
     return _cluster_node
 
 
-def test_in_a_cluster_keys_of_different_slots_are_refused_and_those_of_one_are_not(cluster: RawConnection) -> None:
+def test_keys_of_different_slots_are_refused_and_those_of_one_are_not(cluster: RawConnection) -> None:
     tagged = [b"{tenant}:%d" % number for number in range(4)]
     for command in COMMANDS:
         for count in range(1, len(tagged) + 1):
@@ -338,7 +339,7 @@ def test_in_a_cluster_keys_of_different_slots_are_refused_and_those_of_one_are_n
     assert cluster.call("DBSIZE") == len(tagged)
 
 
-def test_in_a_cluster_keys_of_different_slots_are_refused_in_a_transaction_and_in_a_script(
+def test_keys_of_different_slots_are_refused_in_transactions_and_scripts(
     cluster: RawConnection,
 ) -> None:
     call = ("RL.ALL", "2", "a", "b", *BUCKET, *BUCKET, *NOW)

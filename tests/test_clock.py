@@ -57,9 +57,10 @@ def test_a_now_out_of_range_is_refused(raw: RawConnection, now: str) -> None:
 
 
 @pytest.mark.parametrize("later_ms", [1_000, 3_600_000, LAST_MS - TODAY_MS])
-def test_a_jump_ahead_refills_a_bucket_at_most_to_its_capacity_and_the_way_back_gives_nothing(
+def test_a_jump_ahead_refills_a_bucket_at_most_to_its_capacity(
     raw: RawConnection, later_ms: int
 ) -> None:
+    """And the way back gives nothing."""
     assert allowed(raw, (*BUCKET, "NOW", TODAY_MS)) == LIMIT
     assert allowed(raw, (*BUCKET, "NOW", TODAY_MS + later_ms)) == min(LIMIT, later_ms // 1000)
     # Back at the time before, it is as empty as it was left, and refills from there.
@@ -68,9 +69,10 @@ def test_a_jump_ahead_refills_a_bucket_at_most_to_its_capacity_and_the_way_back_
 
 
 @pytest.mark.parametrize("back_ms", [1_000, 5_000, 3_600_000, TODAY_MS])
-def test_a_step_back_gives_a_bucket_again_what_it_refilled_in_that_time_and_at_most_its_capacity(
+def test_a_step_back_gives_a_bucket_again_what_it_refilled_in_that_time(
     raw: RawConnection, back_ms: int
 ) -> None:
+    """And at most its capacity."""
     assert allowed(raw, (*BUCKET, "NOW", TODAY_MS)) == LIMIT
     assert allowed(raw, (*BUCKET, "NOW", TODAY_MS - back_ms)) == 0
     assert allowed(raw, (*BUCKET, "NOW", TODAY_MS)) == min(LIMIT, back_ms // 1000)
@@ -78,7 +80,7 @@ def test_a_step_back_gives_a_bucket_again_what_it_refilled_in_that_time_and_at_m
 
 
 @pytest.mark.parametrize("later_ms", [60_000, 3_600_000, 86_400_000 * 365])
-def test_a_window_used_at_a_later_time_gives_nothing_before_it_and_says_how_long(raw: RawConnection, later_ms: int) -> None:
+def test_a_window_used_at_a_later_time_gives_nothing_before_it(raw: RawConnection, later_ms: int) -> None:
     """The price of one NOW that was too late: the limit is held until the time that it named."""
     assert allowed(raw, (*WINDOW, "NOW", TODAY_MS + later_ms)) == LIMIT
     assert allowed(raw, (*WINDOW, "NOW", TODAY_MS)) == 0
@@ -91,7 +93,7 @@ def test_a_window_used_at_a_later_time_gives_nothing_before_it_and_says_how_long
     assert allowed(raw, (*WINDOW, "NOW", TODAY_MS)) == LIMIT
 
 
-def test_a_window_left_by_a_time_far_ahead_still_expires_by_the_servers_clock(raw: RawConnection) -> None:
+def test_a_window_left_by_a_time_far_ahead_expires_by_the_servers_clock(raw: RawConnection) -> None:
     assert raw.call(*WINDOW, "NOW", LAST_MS)[0] == 1
     assert 0 < raw.call("PTTL", "window") <= (2 * WINDOW_S + 60) * 1000
 
@@ -197,9 +199,10 @@ def test_a_failover_to_a_server_whose_clock_differs_gives_no_fresh_burst(
             assert allowed(connection, call) == 0, name
 
 
-def test_a_failover_to_a_server_whose_clock_is_ahead_of_every_ttl_gives_one_burst_and_no_more(
+def test_a_failover_to_a_clock_ahead_of_every_ttl_gives_one_burst(
     with_clock: Callable[[int, Callable[[], Server]], Server], fresh_server: Callable[..., Server]
 ) -> None:
+    """And no more."""
     with failed_over(with_clock, fresh_server, BEYOND_EVERY_TTL_S).raw_connection() as connection:
         for name, call in SLOW.items():
             assert allowed(connection, call) == LIMIT, name
@@ -207,9 +210,10 @@ def test_a_failover_to_a_server_whose_clock_is_ahead_of_every_ttl_gives_one_burs
 
 
 @pytest.mark.parametrize("shift_s", [SMALLEST_SHIFT_S, BEYOND_EVERY_TTL_S])
-def test_a_clock_set_back_at_a_restart_gives_no_fresh_burst_and_the_bucket_goes_on_refilling(
+def test_a_clock_set_back_at_a_restart_gives_no_fresh_burst(
     with_clock: Callable[[int, Callable[[], Server]], Server], fresh_server: Callable[..., Server], shift_s: int
 ) -> None:
+    """And the bucket goes on refilling."""
     server = with_clock(shift_s, lambda: fresh_server(AOF_CONFIG))
     with server.raw_connection() as connection:
         for call in SLOW.values():

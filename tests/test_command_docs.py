@@ -137,7 +137,7 @@ def documented(flat: list) -> Argument:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_arguments_are_documented_with_their_keywords_choices_and_repeated_rules(
+def test_the_arguments_are_documented_with_keywords_choices_and_rules(
     raw: RawConnection, command: str
 ) -> None:
     assert tuple(map(documented, command_docs(raw, command)[b"arguments"])) == ARGUMENTS[command]
@@ -160,9 +160,10 @@ def test_summary_since_complexity_and_module_are_documented(raw: RawConnection, 
     assert summary[0].isupper() and summary.endswith(".") and "\n" not in summary
 
 
-def test_each_command_has_a_summary_of_its_own_and_a_previews_names_the_command_that_it_previews(
+def test_each_command_has_a_summary_of_its_own(
     raw: RawConnection,
 ) -> None:
+    """That of a preview names the command that it previews."""
     summaries = {command: command_docs(raw, command)[b"summary"].decode() for command in COMMANDS}
     assert len(set(summaries.values())) == len(COMMANDS)
     for command in filter(is_preview, COMMANDS):
@@ -170,9 +171,10 @@ def test_each_command_has_a_summary_of_its_own_and_a_previews_names_the_command_
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_arity_is_that_of_the_shortest_call_which_is_accepted_and_none_shorter(
+def test_the_arity_is_that_of_the_shortest_call(
     raw: RawConnection, command: str
 ) -> None:
+    """Which is accepted, and none shorter."""
     shortest = SHORTEST[command]
     assert command_info(raw, command)[1] == -len(shortest)
     assert not isinstance(raw.call(*shortest), hiredis.ReplyError)

@@ -79,7 +79,7 @@ SAVED: dict[str, tuple[dict[str, object], Callable[[Server], None]]] = {
 
 
 @pytest.mark.parametrize("how", SAVED)
-def test_saved_limiters_load_with_and_without_the_module_and_decisions_go_on(
+def test_saved_limiters_load_in_any_server_and_decisions_go_on(
     fresh_server: Callable[..., Server], rng: random.Random, how: str
 ) -> None:
     """Of every kind, after a crash, with what denials changed in memory alone."""

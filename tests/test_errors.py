@@ -65,9 +65,10 @@ def assert_values_refused(observed: ObservedServer, shape: Shape, values: list[b
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("shape", refusals.shapes(), ids=str)
-def test_a_bad_value_is_refused_with_the_arguments_name_and_range_and_changes_nothing(
+def test_a_bad_value_is_refused_with_the_arguments_name_and_range(
     observed: ObservedServer, shape: Shape, state: str, tally: Tally
 ) -> None:
+    """And changes nothing."""
     set_up(observed, state)
     assert_values_refused(observed, shape, refusals.ARGUMENTS[shape.argument][0], tally)
 
@@ -84,9 +85,10 @@ def test_a_number_above_the_range_that_rounds_to_its_end_is_refused_too(
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("case", refusals.malformed(), ids=lambda case: f"{case.call[0]} {case.why}")
-def test_a_malformed_call_is_refused_with_what_is_wrong_and_changes_nothing(
+def test_a_malformed_call_is_refused_with_what_is_wrong(
     observed: ObservedServer, case: Malformed, state: str, tally: Tally
 ) -> None:
+    """And changes nothing."""
     set_up(observed, state)
     message = refused(observed, case.call)
     lacking = [name for name in case.names if name not in message]

@@ -89,7 +89,7 @@ ANSWERED: dict[str, tuple[Word, ...]] = {
 
 
 @pytest.mark.parametrize("name", ANSWERED)
-def test_a_call_on_the_hash_answers_as_on_the_same_bucket_in_the_modules_own_state(
+def test_a_call_on_the_hash_answers_as_on_the_same_bucket_as_a_string(
     raw: RawConnection, name: str
 ) -> None:
     call = ANSWERED[name]
@@ -137,9 +137,10 @@ each_taken_over = pytest.mark.parametrize("name", TAKEN_OVER)
 
 
 @each_taken_over
-def test_the_hash_is_replaced_in_the_same_call_and_propagated_as_one_set_with_the_usual_deadline(
+def test_the_hash_is_replaced_in_the_same_call_and_propagated_as_one_set(
     observed: ObservedServer, name: str
 ) -> None:
+    """With the deadline that every call sets."""
     call, tokens, ttl_s = TAKEN_OVER[name]
     connection = observed.connection
     leave_hash(connection)
@@ -175,9 +176,10 @@ def test_a_watching_client_sees_the_takeover_as_a_change(observed: ObservedServe
         assert watching.call("EXEC") is None
 
 
-def test_a_replica_and_a_restarted_server_without_the_module_end_with_the_same_bytes(
+def test_a_replica_and_a_restarted_server_end_with_the_same_bytes(
     fresh_server: Callable[..., Server],
 ) -> None:
+    """Both without the module."""
     server = fresh_server({**AOF_CONFIG, **ReplicaStream.CONFIG})
     keys = [b"key of " + name.encode() for name in TAKEN_OVER]
     replica = start_replica(fresh_server, server, with_module=False)

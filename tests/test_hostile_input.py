@@ -91,9 +91,10 @@ def run(connection: RawConnection, cases: list[Case], rng: random.Random) -> lis
     return results
 
 
-def test_hostile_calls_are_answered_in_form_and_an_error_or_a_preview_changes_nothing(
+def test_hostile_calls_are_answered_in_form(
     server: Server, raw: RawConnection, rng: random.Random, seed: str, tally: Tally
 ) -> None:
+    """And an error or a preview changes nothing."""
     at_first = run_id(server)
     kinds = {"errors": 0, "wrong types": 0, "allowed": 0, "denied": 0, "previews": 0}
     for start in range(0, CASES, BATCH):
@@ -240,7 +241,8 @@ def test_a_number_of_keys_that_is_not_theirs_is_refused_everywhere(
     assert raw.call("DBSIZE") == 0
 
 
-def test_a_megabyte_for_any_word_is_refused_and_not_repeated_in_the_message(raw: RawConnection) -> None:
+def test_a_megabyte_for_any_word_is_refused_and_not_repeated(raw: RawConnection) -> None:
+    """In the message."""
     for word in (b"9" * 2**20, b"\x00" * 2**20, b"." * 2**20, b"1e" + b"9" * 2**20, b"x" * 2**20):
         for call in (
             ["RL.TOKENBUCKET", "a", "10", "1", "NOW", "0"],

@@ -80,7 +80,8 @@ def old_server() -> str | None:
     return next((path for path in candidates if path and version_of(path) < ("Redis", 7)), None)
 
 
-def test_a_server_that_is_too_old_refuses_the_module_and_names_the_function_and_the_version(tmp_path: Path) -> None:
+def test_a_server_that_is_too_old_refuses_the_module(tmp_path: Path) -> None:
+    """And names the function and the version."""
     executable = old_server()
     if executable is None:
         pytest.skip("no server older than Redis 7.0: tests/servers/fetch.py gets one")

@@ -63,7 +63,8 @@ def test_without_eviction_a_write_is_refused_with_oom_and_changes_nothing(full: 
     assert not isinstance(full.call(*REFUSED_WHEN_FULL[name]), hiredis.ReplyError)
 
 
-def test_without_eviction_a_transaction_is_refused_as_a_whole_when_memory_is_full(full: RawConnection) -> None:
+def test_without_eviction_a_transaction_is_refused_as_a_whole(full: RawConnection) -> None:
+    """When memory is full."""
     before = look(full)
     assert full.call("MULTI") == b"OK"
     reply = full.call(*BUCKET)
@@ -111,7 +112,7 @@ def evicting_server(fresh_server: Callable[..., Server], policy: str) -> Server:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_an_evicting_server_goes_on_answering_and_an_evicted_limiter_starts_fresh(
+def test_an_evicting_server_answers_and_an_evicted_limiter_starts_fresh(
     fresh_server: Callable[..., Server], policy: str
 ) -> None:
     server = evicting_server(fresh_server, policy)
@@ -259,7 +260,7 @@ def test_a_limiter_has_a_ttl_on_the_servers_clock_whatever_now_says(
     assert before_ms <= deadline_ms - ttl_s * 1000 <= server_ms(raw)
 
 
-def test_a_limiter_outlives_the_moment_at_which_it_is_as_good_as_new_by_a_minute(raw: RawConnection) -> None:
+def test_a_limiter_outlives_the_moment_at_which_it_is_as_new_by_a_minute(raw: RawConnection) -> None:
     """So that its end changes no decision, and that a clock a minute ahead changes none either."""
     for call in (("RL.TOKENBUCKET", "key", "10", "0.3", "COST", "7"), ("RL.SLIDING", "other", "10", "2.5")):
         now_ms = server_ms(raw)
@@ -268,7 +269,7 @@ def test_a_limiter_outlives_the_moment_at_which_it_is_as_good_as_new_by_a_minute
         assert raw.call("PEXPIRETIME", call[1]) >= now_ms + reset_after_ms + 60_000
 
 
-def test_an_idle_limiter_vanishes_at_its_deadline_without_anyone_asking_for_it(raw: RawConnection) -> None:
+def test_an_idle_limiter_vanishes_at_its_deadline_unasked(raw: RawConnection) -> None:
     for number in range(200):
         raw.call("RL.TOKENBUCKET", f"bucket:{number}", "10", "0.5")
         raw.call("RL.SLIDING", f"window:{number}", "10", "60")
@@ -282,7 +283,7 @@ def test_an_idle_limiter_vanishes_at_its_deadline_without_anyone_asking_for_it(r
 
 
 @pytest.mark.parametrize("call", [BUCKET, WINDOW], ids=["bucket", "window"])
-def test_a_limiter_that_has_expired_but_is_not_removed_yet_counts_as_missing(
+def test_a_limiter_that_has_expired_but_is_not_removed_is_missing(
     raw: RawConnection, call: tuple[Word, ...]
 ) -> None:
     key = call[1]
@@ -302,7 +303,7 @@ def test_a_limiter_that_has_expired_but_is_not_removed_yet_counts_as_missing(
         raw.call("DEBUG", "SET-ACTIVE-EXPIRE", "1")
 
 
-def test_a_limiter_takes_little_more_memory_than_a_plain_string_of_its_length(raw: RawConnection) -> None:
+def test_a_limiter_takes_little_more_memory_than_a_string_of_its_length(raw: RawConnection) -> None:
     raw.call(*BUCKET)
     raw.call(*WINDOW)
     for key, length in ((b"bucket", state.TOKEN_BUCKET_BYTES), (b"window", state.SLIDING_BYTES)):

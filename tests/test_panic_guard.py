@@ -72,9 +72,10 @@ def test_a_panic_is_answered_with_an_error_and_a_line_in_the_log(
     assert connection.call(*GOOD)[:2] == [1, 9]
 
 
-def test_after_panics_every_key_can_be_read_written_and_deleted_and_nothing_was_propagated(
+def test_after_panics_every_key_can_be_read_written_and_deleted(
     panicking: Server, connection: RawConnection
 ) -> None:
+    """And nothing was propagated."""
     assert connection.call("SET", TRIGGER, "value", "EX", 1000) == b"OK"
     before = panicking.aof_commands(), connection.call("DUMP", TRIGGER), connection.call("PEXPIRETIME", TRIGGER)
     for call in CALLS.values():

@@ -61,7 +61,7 @@ def assert_sets(commands: list[list[bytes]], calls: list[tuple[str, ...]], not_b
             assert not_before_ms <= int(deadline_ms) - ttl_ms <= not_after_ms
 
 
-def test_an_aof_of_allowed_calls_holds_only_set_with_the_state_and_its_deadline(fresh_server: Callable[..., Server]) -> None:
+def test_an_aof_of_allowed_calls_holds_only_set_with_state_and_deadline(fresh_server: Callable[..., Server]) -> None:
     server = fresh_server(AOF_CONFIG)
     with server.raw_connection() as connection:
         before_ms = server_ms(connection)
@@ -92,7 +92,8 @@ def test_replicas_receive_what_the_aof_holds(observed: ObservedServer) -> None:
     assert_sets(observed.stream.commands(), ALLOWED, before_ms, server_ms(observed.connection))
 
 
-def test_a_denial_on_an_existing_key_adds_nothing_to_the_aof_or_the_replication_stream(observed: ObservedServer) -> None:
+def test_a_denial_on_an_existing_key_adds_nothing_to_aof_or_stream(observed: ObservedServer) -> None:
+    """The stream is that of replication."""
     connection = observed.connection
     for call in ALLOWED:
         connection.call(*call)
@@ -202,7 +203,7 @@ def test_the_state_is_the_documented_bytes(observed: ObservedServer) -> None:
     assert connection.call("TYPE", "bucket") == connection.call("TYPE", "window") == b"string"
 
 
-def test_decisions_go_on_after_a_restart_from_what_the_last_allowed_calls_left(fresh_server: Callable[..., Server]) -> None:
+def test_decisions_go_on_after_a_restart_from_what_allowed_calls_left(fresh_server: Callable[..., Server]) -> None:
     server = fresh_server(AOF_CONFIG)
     model, saved = Model(), {}
     for round_ms in range(0, 5 * ROUND_MS, ROUND_MS):

@@ -48,7 +48,7 @@ def read_then_write(connection: RawConnection, between: Callable[[], object]) ->
 
 
 @pytest.mark.parametrize("command", CALLS)
-def test_a_client_that_reads_then_writes_over_admits_where_the_command_does_not(
+def test_a_client_that_reads_then_writes_over_admits_and_the_command_not(
     server: Server, raw: RawConnection, command: str
 ) -> None:
     # One after another it is right, so it is the race alone that breaks it.

@@ -134,7 +134,7 @@ def test_a_preview_decides_as_the_call_after_it_and_as_the_model(
     tally.add("previews", CALLS, "calls decided as previewed", seed=seed)
 
 
-def test_a_preview_says_what_remains_and_when_it_resets_before_taking_the_cost(raw: RawConnection) -> None:
+def test_a_preview_says_what_remains_and_the_reset_before_the_cost(raw: RawConnection) -> None:
     now_s = TODAY_MS // 1000
     for call in single_and_all("TOKENBUCKET", b"bucket", "COST", "4", *NOW):
         reply = raw.call(*call)
@@ -189,9 +189,10 @@ def catch_up(primary: RawConnection) -> None:
     assert primary.call("WAIT", "1", "10000") == 1
 
 
-def test_a_read_only_replica_answers_previews_as_its_primary_and_refuses_the_write_forms(
+def test_a_read_only_replica_answers_previews_as_its_primary(
     pair: tuple[RawConnection, RawConnection],
 ) -> None:
+    """And refuses the write forms."""
     primary, replica = pair
     for name, (_, value) in HELD.items():
         hold(primary, name.encode(), value, TTL_MS)
@@ -213,9 +214,10 @@ def test_a_read_only_replica_answers_previews_as_its_primary_and_refuses_the_wri
 
 
 @pytest.mark.parametrize("algorithm", EMPTY)
-def test_on_a_replica_a_key_past_its_deadline_is_a_missing_one_before_the_primary_has_deleted_it(
+def test_on_a_replica_a_key_past_its_deadline_is_a_missing_one(
     pair: tuple[RawConnection, RawConnection], algorithm: str
 ) -> None:
+    """Before its primary has deleted it."""
     primary, replica = pair
     primary.call("DEBUG", "SET-ACTIVE-EXPIRE", "0")
     deadline_ms = server_ms(primary) + 20

@@ -92,7 +92,7 @@ REFUNDS: dict[str, tuple[tuple[Word, ...], bytes, str, bytes, int, bool]] = {
 
 @pytest.mark.parametrize("ttl_ms", [TTL_MS, NO_TTL], ids=["with a ttl", "without a ttl"])
 @pytest.mark.parametrize("name", REFUNDS)
-def test_a_refund_is_clamped_and_propagated_if_and_only_if_it_changed_something(
+def test_a_refund_is_clamped_and_propagated_only_if_it_changed_something(
     observed: ObservedServer, name: str, ttl_ms: int
 ) -> None:
     call, before, given, after, remaining, is_change = REFUNDS[name]
@@ -119,7 +119,7 @@ def test_a_refund_is_clamped_and_propagated_if_and_only_if_it_changed_something(
 @pytest.mark.parametrize("given", ["0", "1", "10", "9007199254740992", f"3 AT {TODAY_MS}", "3 AT 0"])
 @pytest.mark.parametrize("in_ms", [False, True], ids=["in seconds", "in ms"])
 @pytest.mark.parametrize("call", [BUCKET, SLIDING], ids=["bucket", "window"])
-def test_a_refund_to_a_missing_key_reports_a_fresh_limiter_and_leaves_no_trace(
+def test_a_refund_to_a_missing_key_is_answered_fresh_and_leaves_no_trace(
     observed: ObservedServer, call: tuple[Word, ...], in_ms: bool, given: str
 ) -> None:
     before = observed.traces(KEY)
@@ -132,7 +132,7 @@ def test_a_refund_to_a_missing_key_reports_a_fresh_limiter_and_leaves_no_trace(
 
 
 @pytest.mark.parametrize("call", [BUCKET, SLIDING], ids=["bucket", "window"])
-def test_a_reservation_whose_rest_is_given_back_leaves_what_the_real_cost_would_have(
+def test_a_reservation_given_back_in_part_leaves_what_the_real_cost_would(
     raw: RawConnection, call: tuple[Word, ...]
 ) -> None:
     raw.call(*call, "COST", "8", *NOW)
@@ -223,9 +223,10 @@ def test_a_refund_in_all_takes_effect_where_all_allow(observed: ObservedServer, 
 
 
 @pytest.mark.parametrize("kind", GIVE_3)
-def test_a_refund_in_all_always_allows_but_leaves_no_trace_where_another_rule_denies(
+def test_a_refund_in_all_leaves_no_trace_where_another_rule_denies(
     observed: ObservedServer, kind: str
 ) -> None:
+    """The refund itself always allows."""
     connection = observed.connection
     connection.call("SET", KEY, HELD[kind], "PX", TTL_MS)
     before = observed.traces(KEY, OTHER_KEY)

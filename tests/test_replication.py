@@ -117,9 +117,10 @@ def make(connection: RawConnection, calls: list[tuple[Word, ...]] = PROPAGATED) 
         assert is_allowed(connection.call(*call)), call
 
 
-def test_replicas_with_and_without_the_module_hold_the_same_bytes_and_deadlines_of_allowed_and_refunded_keys(
+def test_replicas_hold_the_same_bytes_and_deadlines_with_or_without_it(
     fresh_server: StartServer,
 ) -> None:
+    """Of allowed and of refunded keys, with or without the module."""
     master = fresh_server(MASTER_CONFIG)
     replicas = [start_replica(fresh_server, master, with_module=with_module) for with_module in (True, False)]
     with master.raw_connection() as connection:
@@ -133,9 +134,10 @@ def test_replicas_with_and_without_the_module_hold_the_same_bytes_and_deadlines_
     assert [deadline_ms > 0 for _, deadline_ms in expected] == [key not in WITHOUT_TTL for key in KEYS]
 
 
-def test_ten_thousand_denials_and_previews_move_neither_the_replication_offset_nor_the_aof(
+def test_ten_thousand_denials_and_previews_move_neither_offset_nor_aof(
     fresh_server: StartServer,
 ) -> None:
+    """The offset is that of replication."""
     master = fresh_server(MASTER_CONFIG)
     replica = start_replica(fresh_server, master)
     with master.raw_connection() as connection:
@@ -192,9 +194,10 @@ WAYS = {"alone": _plainly, "MULTI": _in_multi, "Lua": _in_lua, "FUNCTION": _in_a
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_in_a_transaction_a_script_or_a_function_replicas_hold_what_the_master_holds_and_denials_send_nothing(
+def test_in_a_transaction_or_script_replicas_hold_what_the_master_holds(
     fresh_server: StartServer, way: str
 ) -> None:
+    """Or in a function; and denials send nothing."""
     master, model, run = fresh_server(MASTER_CONFIG), Model(), WAYS[way]
     replicas = [start_replica(fresh_server, master, with_module=with_module) for with_module in (True, False)]
     with master.raw_connection() as connection:
@@ -308,9 +311,10 @@ def test_an_allowed_call_aborts_a_transaction_that_watches_its_key(raw: RawConne
 
 
 @pytest.mark.parametrize("call", [*NOT_PROPAGATED, *ERRORS], ids=as_list)
-def test_a_denial_a_preview_or_an_error_aborts_no_transaction_that_watches_its_key(
+def test_a_denial_a_preview_or_an_error_aborts_no_transaction(
     raw: RawConnection, call: tuple[Word, ...]
 ) -> None:
+    """That watches the call's key."""
     make(raw)
     assert raw.call("WATCH", "missing", *KEYS) == b"OK"
     reply = raw.call(*call)
@@ -322,9 +326,10 @@ INVALIDATED = b"__redis__:invalidate"
 MARKER = b"marker"
 
 
-def test_client_tracking_hears_of_allowed_calls_and_of_no_denial_preview_or_error(
+def test_client_tracking_hears_of_allowed_calls_alone(
     server: Server, raw: RawConnection
 ) -> None:
+    """Not of a denial, a preview or an error."""
     with server.raw_connection() as listener, server.raw_connection() as cache:
         listener_id = listener.call("CLIENT", "ID")
         assert listener.call_all([("SUBSCRIBE", INVALIDATED), ("SUBSCRIBE", MARKER)])[-1][0] == b"subscribe"

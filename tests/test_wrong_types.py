@@ -194,7 +194,7 @@ FORGED: dict[str, tuple[str, Callable[[], list[bytes]]]] = {
 
 
 @pytest.mark.parametrize("field", FORGED)
-def test_a_stored_number_that_is_not_finite_or_too_low_is_refused_untouched(
+def test_a_stored_number_not_finite_or_too_low_is_refused_untouched(
     observed: ObservedServer, field: str, tally: Tally
 ) -> None:
     algorithm, values = FORGED[field]
