@@ -5,7 +5,7 @@
 //! | `RL.TOKENBUCKET` | tokens of a bucket that refills at a steady rate |
 //! | `RL.SLIDING` | room in the estimate of the last seconds |
 //! | `RL.QUOTA` | what one period may count |
-//! | `RL.CONCURRENCY`, `RL.RELEASE` | one of so many leases, and gives it back |
+//! | `RL.CONCURRENCY`, `RL.RELEASE` | one of a limited number of leases, and gives it back |
 //! | `RL.ALL` | from several of these, or from none |
 //!
 //! Each but `RL.RELEASE` has a read-only form. A call is decided inside the server: one round trip, one clock, no script.

@@ -220,3 +220,97 @@ impl LeaseAnswer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const OWN: usize = 0;
+
+    /// Leases as (id, expiry), of which each id has one at most.
+    type Set = Vec<(usize, i64)>;
+
+    /// What a set holds for the lease of id [`OWN`].
+    fn leases(set: &Set, limit: i64, now_ms: i64) -> Leases {
+        let mut live: Set = set
+            .iter()
+            .copied()
+            .filter(|lease| lease.1 > now_ms)
+            .collect();
+        live.sort_by_key(|lease| lease.1);
+        let others = live.iter().filter(|lease| lease.0 != OWN);
+        let excess = usize::try_from(live.len() as i64 - limit).ok();
+        Leases {
+            live: live.len() as i64,
+            own_expiry_ms: live
+                .iter()
+                .find(|lease| lease.0 == OWN)
+                .map(|lease| lease.1),
+            last_other_expiry_ms: others.map(|lease| lease.1).max(),
+            room_at_ms: excess.filter(|_| limit > 0).map(|excess| live[excess].1),
+        }
+    }
+
+    fn set() -> impl Strategy<Value = Set> {
+        prop::collection::vec(0i64..10_000, 0..12)
+            .prop_map(|expiries| expiries.into_iter().enumerate().collect())
+    }
+
+    proptest! {
+        #[test]
+        fn a_lease_is_denied_until_there_is_room_and_allowed_then(
+            set in set(), limit in 0i64..8, lease_ms in 1i64..10_000, now_ms in 0i64..10_000,
+        ) {
+            let rule = Concurrency { limit, lease_ms };
+            let others: Set = set.into_iter().filter(|lease| lease.0 != OWN).collect();
+            let at = |now_ms| rule.decide(LeaseRequest::Acquire, leases(&others, limit, now_ms), now_ms);
+            let denied = at(now_ms);
+            let [allowed, _, _, retry_ms] = denied.committed().in_milliseconds().integers;
+            prop_assert_eq!(allowed == 1, denied.is_allowed());
+            if denied.is_allowed() {
+                prop_assert_eq!(retry_ms, 0);
+            } else if limit == 0 {
+                prop_assert_eq!(retry_ms, NEVER_MS);
+            } else {
+                prop_assert!(at(now_ms + retry_ms).is_allowed());
+                prop_assert!(!at(now_ms + retry_ms - 1).is_allowed());
+            }
+        }
+
+        #[test]
+        fn a_change_keeps_the_count_and_never_shortens_a_lease(
+            set in set(), limit in 0i64..8, lease_ms in 1i64..10_000, now_ms in 0i64..10_000,
+            request in prop_oneof![
+                Just(LeaseRequest::Acquire), Just(LeaseRequest::Renew),
+                Just(LeaseRequest::Release), Just(LeaseRequest::ReleaseLive),
+            ],
+        ) {
+            let rule = Concurrency { limit, lease_ms };
+            let found = leases(&set, limit, now_ms);
+            let decision = rule.decide(request, found, now_ms);
+            let mut left = set.clone();
+            match decision.change() {
+                None => prop_assert!(!decision.is_allowed()),
+                Some(change) => {
+                    left.retain(|lease| lease.0 != OWN);
+                    if let LeaseChange::Set { expiry_ms } = change {
+                        prop_assert!(expiry_ms >= now_ms + lease_ms);
+                        prop_assert!(Some(expiry_ms) >= found.own_expiry_ms);
+                        left.push((OWN, expiry_ms));
+                    }
+                }
+            }
+            let after = leases(&left, limit, now_ms);
+            let [_, remaining, reset_ms, _] = decision.committed().in_milliseconds().integers;
+            prop_assert_eq!(remaining, (limit - after.live).max(0));
+            let last_ms = after.last_other_expiry_ms.max(after.own_expiry_ms);
+            prop_assert_eq!(reset_ms, last_ms.map_or(0, |last_ms| last_ms - now_ms));
+            // Whoever has a lease keeps it; a newcomer needs room.
+            let is_new = after.live > found.live;
+            prop_assert!(!is_new || found.live < limit);
+            let (needed_ms, ttl_ms) = decision.ttl_ms();
+            prop_assert!(needed_ms <= ttl_ms);
+        }
+    }
+}

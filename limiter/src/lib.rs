@@ -58,7 +58,7 @@ pub const NEVER_MS: i64 = -1;
 /// Milliseconds in a second, as the arithmetic uses it.
 const MS_PER_S: f64 = 1000.0;
 
-/// Seconds that a key outlives the time at which its limiter is as good as a new one.
+/// Seconds that a key outlives the time after which its limiter is full again.
 const TTL_MARGIN_S: f64 = 60.0;
 
 /// The longest time to live in seconds, 36,500 days: a slow refill must not overflow a deadline.
@@ -71,7 +71,7 @@ pub enum Request {
     Cost(f64),
     /// `COST` with `ATLEAST`: take the largest whole number from `min` to `cost` for which there is room.
     Batch { cost: i64, min: i64 },
-    /// `COST` with `MAXWAIT`: take now what is there no later than `max_wait_ms` from now, 0 to 2^53, and act then.
+    /// `COST` with `MAXWAIT`: reserve what becomes available within `max_wait_ms`, 0 to 2^53, and act then.
     /// Only a token bucket can wait.
     Reserve { cost: f64, max_wait_ms: i64 },
     /// `FORCE`: take this much, 0 to 2^53, whether or not there is room.
@@ -352,7 +352,7 @@ pub struct Answer<R: Rule> {
 /// The two times of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// When the limiter is as good as a new one.
+    /// When the limiter is full again, or counts nothing.
     pub reset: i64,
     /// How long to wait before the same call is allowed.
     pub retry: i64,

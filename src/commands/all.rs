@@ -1,13 +1,13 @@
 //! The flow of RL.ALL and RL.ALL_RO: several limits, all or nothing.
 //!
-//! Each rule is decided on its own key, and then the call as a whole: denied if a rule that is not in the shadow denies;
-//! repeated if it has leases to take and all of them are live already; else allowed. What each rule then does follows
+//! Each rule is decided on its own key, and then the call as a whole: denied if a rule without SHADOW denies;
+//! repeated if all leases that it would take are already live; otherwise allowed. What each rule then does follows
 //! from both: see [`Fate`].
 
 use super::docs::{CALL_ID, KEY, MAXWAIT, MS, NOW, NUMKEYS, PREVIEW_RULES, RULES};
 use super::error::Error;
-use super::kind::{Commit, Limit, check_until};
-use super::leases::{LeaseLimit, LeaseSetDecision, lease_request};
+use super::kind::{Commit, StoredRule, check_until};
+use super::leases::{LeaseRule, LeaseSetDecision, lease_request};
 use super::record::RecordDecision;
 use crate::host::{
     Argv, Command, CommandInfo, Context, KeyAccess, KeyPositions, OpenKey, Outcome, WriteKey,
@@ -179,7 +179,7 @@ struct RuleDecision<'call, K> {
 enum Fate {
     /// What it decided.
     Committed,
-    /// Nothing: the call is denied, or only the rule is, in the shadow.
+    /// Nothing: the call is denied, or this rule is and has SHADOW.
     Untouched,
     /// Nothing: the call was committed before.
     Repeated,
@@ -275,13 +275,14 @@ macro_rules! any_decision {
                     AnyDecision::$kind(rule.decide(*request, key, now_ms)?)
                 })*
                 AnyRule::Concurrency { rule, is_release } => {
+                    // parse_all refuses CONCURRENCY without ID: not reached.
                     let Some(lease) = lease else {
                         let error = SyntaxError::Requires("CONCURRENCY", "ID");
                         return Err(Error::Syntax(error, &All::INFO));
                     };
                     let request = lease_request(*is_release, lease);
-                    let limit = LeaseLimit::new(*rule, lease, argv);
-                    AnyDecision::Concurrency(limit.decide(request, key, now_ms)?)
+                    let rule = LeaseRule::new(*rule, lease, argv);
+                    AnyDecision::Concurrency(rule.decide(request, key, now_ms)?)
                 }
             })
         }

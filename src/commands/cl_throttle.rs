@@ -6,11 +6,11 @@
 
 use super::docs::{KEY, doc};
 use super::error::Error;
-use super::kind::{Commit, Limit};
+use super::kind::{Commit, StoredRule};
 use crate::host::{
     Argv, Command, CommandInfo, Context, KeyAccess, KeyPositions, Outcome, counters,
 };
-use syntax::parameter::{COUNT, MAX_BURST, PERIOD, QUANTITY};
+use syntax::parameter::{COUNT, MAX_BURST, QUANTITY, THROTTLE_PERIOD};
 use syntax::{ThrottleArgs, TimeUnit, parse_throttle};
 
 /// Milliseconds in a second.
@@ -35,7 +35,7 @@ impl Command for ClThrottle {
             KEY,
             doc(&MAX_BURST),
             doc(&COUNT),
-            doc(&PERIOD),
+            doc(&THROTTLE_PERIOD),
             doc(&QUANTITY).optional(),
         ],
         counters: counters!(),

@@ -6,11 +6,12 @@ use std::fmt;
 use syntax::SyntaxError;
 use syntax::parameter::UNTIL;
 
-/// Why a call is answered with an error. It changed nothing.
+/// Why a call is answered with an error. It changed nothing, except where the server fails to replicate, which the load
+/// rules out.
 pub enum Error {
     /// An argument is wrong. The command's documentation says what it accepts.
     Syntax(SyntaxError, &'static CommandInfo),
-    /// A key holds something else than a state of the rule's algorithm.
+    /// A key holds a value that is not a state of the rule's kind.
     WrongType,
     /// The period that a call states with `UNTIL` is over.
     UntilPassed,
@@ -56,7 +57,7 @@ impl fmt::Display for Error {
                 UNTIL.domain
             ),
             Self::NotReplicated => {
-                f.write_str("ERR the server cannot replicate the result; nothing was changed")
+                f.write_str("ERR the server cannot replicate the result; see the server's log")
             }
         }
     }

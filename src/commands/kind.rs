@@ -12,24 +12,24 @@ pub trait Kind {
     /// The command that previews.
     const PREVIEW: CommandInfo;
 
-    type Limit<'call>: Limit;
+    type Rule<'call>: StoredRule;
 
     /// Reads the arguments of the command that writes.
-    fn parse(argv: Argv<'_>) -> Result<Call<Self::Limit<'_>>, SyntaxError>;
+    fn parse(argv: Argv<'_>) -> Result<Call<Self::Rule<'_>>, SyntaxError>;
 
     /// Reads the arguments of the command that previews.
-    fn parse_preview(argv: Argv<'_>) -> Result<Call<Self::Limit<'_>>, SyntaxError>;
+    fn parse_preview(argv: Argv<'_>) -> Result<Call<Self::Rule<'_>>, SyntaxError>;
 }
 
 /// A call of a command with one rule.
-pub struct Call<L: Limit> {
-    pub limit: L,
-    pub request: L::Request,
+pub struct Call<R: StoredRule> {
+    pub rule: R,
+    pub request: R::Request,
     pub options: Options,
 }
 
 /// A rule as the flow of a call sees it: something that decides on what an open key holds.
-pub trait Limit: Copy {
+pub trait StoredRule: Copy {
     /// What is asked of it.
     type Request: Copy;
     type Decision: Commit;

@@ -6,7 +6,7 @@
 
 use super::docs::{ID, KEY, LEASE, MAX_LEASES, MS, NOW, RELEASED_IDS, XX};
 use super::error::Error;
-use super::kind::{Call, Commit, Kind, Limit};
+use super::kind::{Call, Commit, Kind, StoredRule};
 use crate::host::{
     Arg, Argv, Command, CommandInfo, Context, KeyAccess, KeyPositions, OpenKey, Outcome, SortedSet,
     WriteKey, counters,
@@ -22,7 +22,7 @@ impl Kind for ConcurrencyKind {
         name: c"rl.concurrency",
         summary: c"Takes or renews a lease if fewer than limit leases are live.",
         complexity:
-            c"O(log(N)) where N is the number of leases, O(N) up to zset-max-listpack-entries.",
+            c"O(log(N)+M) where N is the number of leases and M the number of those that have ended, O(N) up to zset-max-listpack-entries.",
         since: c"0.2.0",
         arity: 6,
         access: KeyAccess::Update,
@@ -38,20 +38,20 @@ impl Kind for ConcurrencyKind {
         ..Self::COMMAND
     };
 
-    type Limit<'call> = LeaseLimit<'call>;
+    type Rule<'call> = LeaseRule<'call>;
 
     #[inline(always)]
-    fn parse(argv: Argv<'_>) -> Result<Call<LeaseLimit<'_>>, SyntaxError> {
+    fn parse(argv: Argv<'_>) -> Result<Call<LeaseRule<'_>>, SyntaxError> {
         let args = parse_acquire(argv.iter_from(2))?;
         Ok(Call {
-            limit: LeaseLimit::new(args.rule, args.lease, argv),
+            rule: LeaseRule::new(args.rule, args.lease, argv),
             request: lease_request(false, args.lease),
             options: args.options,
         })
     }
 
     #[inline(always)]
-    fn parse_preview(argv: Argv<'_>) -> Result<Call<LeaseLimit<'_>>, SyntaxError> {
+    fn parse_preview(argv: Argv<'_>) -> Result<Call<LeaseRule<'_>>, SyntaxError> {
         Self::parse(argv)
     }
 }
@@ -68,12 +68,12 @@ pub fn lease_request(is_release: bool, lease: Lease) -> LeaseRequest {
 
 /// A rule about leases, and the id of the call's own.
 #[derive(Clone, Copy)]
-pub struct LeaseLimit<'call> {
+pub struct LeaseRule<'call> {
     rule: Concurrency,
     id: Arg<'call>,
 }
 
-impl<'call> LeaseLimit<'call> {
+impl<'call> LeaseRule<'call> {
     pub fn new(rule: Concurrency, lease: Lease, argv: Argv<'call>) -> Self {
         Self {
             rule,
@@ -112,7 +112,12 @@ impl<'call> LeaseLimit<'call> {
             Some(0) => first_expiry_ms,
             // The limit was lowered: enough leases have to end.
             Some(excess) => {
-                let member = set.ascending().nth(dead + excess);
+                let (from_first, from_last) = (dead + excess, limit - 1);
+                let member = if from_first <= from_last {
+                    set.ascending().nth(from_first)
+                } else {
+                    set.descending().nth(from_last)
+                };
                 member.map(|member| expiry_ms(member.score))
             }
         };
@@ -138,7 +143,7 @@ pub struct LeaseSetDecision<'call> {
     has_dead: bool,
 }
 
-impl<'call> Limit for LeaseLimit<'call> {
+impl<'call> StoredRule for LeaseRule<'call> {
     type Request = LeaseRequest;
     type Decision = LeaseSetDecision<'call>;
 
@@ -240,7 +245,7 @@ impl Command for Release {
     fn call(context: Context<'_>, argv: Argv<'_>) -> Result<Outcome, Error> {
         check_ids(argv.iter_from(2)).map_err(|error| Error::Syntax(error, &Self::INFO))?;
         let mut key = context.open_for_writing(argv.arg(1));
-        let removed = match SortedSet::of(&key)? {
+        let removed = match SortedSet::of(&mut key)? {
             Some(_) => key.remove_members(argv, 2)?,
             None => 0,
         };

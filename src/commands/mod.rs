@@ -1,4 +1,4 @@
-//! The commands. A call is parsed by `syntax`, decided by `limiter`, and carried out through `host`; what is here is
+//! The commands. A call is parsed by `syntax`, decided by `limiter` and committed through `host`; what is here is
 //! the flow: [`single`] for a call with one rule, [`all`] for a call with several. [`kind`] says what a kind of limit
 //! is to that flow; [`record`] keeps its state in a string, [`leases`] in a sorted set; and each kind has a file for its
 //! documentation.

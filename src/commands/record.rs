@@ -1,7 +1,7 @@
 //! Limiters whose state is a string of fixed size: reading one, and writing it back.
 
 use super::error::Error;
-use super::kind::{Call, Commit, Kind, Limit, check_until};
+use super::kind::{Call, Commit, Kind, StoredRule, check_until};
 use crate::host::{ArgDoc, Argv, CommandInfo, Hash, OpenKey, Outcome, Value, WriteKey};
 use limiter::codec::{self, Record};
 use limiter::{Answer, Decision, Reply, Request, Rule, Write, decide};
@@ -26,7 +26,7 @@ pub trait RecordKind: ParseRule {
 impl<R: RecordKind> Kind for R {
     const COMMAND: CommandInfo = <R as RecordKind>::COMMAND;
     const PREVIEW: CommandInfo = <R as RecordKind>::PREVIEW;
-    type Limit<'call> = R;
+    type Rule<'call> = R;
 
     #[inline(always)]
     fn parse(argv: Argv<'_>) -> Result<Call<R>, SyntaxError> {
@@ -43,7 +43,7 @@ impl<R: RecordKind> From<SingleArgs<R>> for Call<R> {
     #[inline(always)]
     fn from(args: SingleArgs<R>) -> Self {
         Self {
-            limit: args.rule,
+            rule: args.rule,
             request: args.request,
             options: args.options,
         }
@@ -56,7 +56,7 @@ pub struct RecordDecision<R: Rule> {
     migrated: bool,
 }
 
-impl<R: RecordKind> Limit for R {
+impl<R: RecordKind> StoredRule for R {
     type Request = Request;
     type Decision = RecordDecision<R>;
 

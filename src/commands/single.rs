@@ -1,7 +1,7 @@
 //! The flow of a call with one rule: RL.TOKENBUCKET, RL.SLIDING, RL.QUOTA, RL.CONCURRENCY, and their read-only forms.
 
 use super::error::Error;
-use super::kind::{Call, Commit, Kind, Limit};
+use super::kind::{Call, Commit, Kind, StoredRule};
 use crate::host::{Argv, Command, CommandInfo, Context, Outcome};
 use limiter::Reply;
 use std::marker::PhantomData;
@@ -16,15 +16,15 @@ impl<K: Kind> Command for Single<K> {
     /// Parse, open, decide, store and replicate, publish, reply.
     fn call(context: Context<'_>, argv: Argv<'_>) -> Result<Outcome, Error> {
         let Call {
-            limit,
+            rule,
             request,
             options,
         } = K::parse(argv).map_err(|error| Error::Syntax(error, &K::COMMAND))?;
         let server_now_ms = context.now_ms();
         let now_ms = options.now_ms.unwrap_or(server_now_ms);
-        limit.check_time(now_ms)?;
+        rule.check_time(now_ms)?;
         let mut key = context.open_for_writing(argv.arg(1));
-        let decision = limit.decide(request, &mut key, now_ms)?;
+        let decision = rule.decide(request, &mut key, now_ms)?;
         // Computed before anything is written, so that a call that fails changes nothing.
         let answer = decision.committed(options.unit);
         decision.commit(&mut key, server_now_ms)?;
@@ -44,14 +44,14 @@ impl<K: Kind> Command for Preview<K> {
     /// Parse, open, decide, reply.
     fn call(context: Context<'_>, argv: Argv<'_>) -> Result<Outcome, Error> {
         let Call {
-            limit,
+            rule,
             request,
             options,
         } = K::parse_preview(argv).map_err(|error| Error::Syntax(error, &K::PREVIEW))?;
         let now_ms = options.now_ms.unwrap_or_else(|| context.now_ms());
-        limit.check_time(now_ms)?;
+        rule.check_time(now_ms)?;
         let mut key = context.open_for_reading(argv.arg(1));
-        let decision = limit.decide(request, &mut key, now_ms)?;
+        let decision = rule.decide(request, &mut key, now_ms)?;
         reply(context, &decision.previewed(options.unit));
         Ok(decision.outcome())
     }

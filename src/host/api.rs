@@ -68,7 +68,7 @@ macro_rules! required_functions {
 }
 
 required_functions! {
-    /// Makes a command known.
+    /// Registers a command.
     RedisModule_CreateCommand since "4.0": fn create_command(
         ctx: *mut RedisModuleCtx, name: *const c_char, handler: raw::RedisModuleCmdFunc,
         flags: *const c_char, first_key: c_int, last_key: c_int, key_step: c_int
@@ -175,7 +175,7 @@ required_functions! {
     RedisModule_ZsetRangePrev since "4.0": fn zset_range_prev(key: *mut RedisModuleKey) -> c_int;
     /// Ends the walk.
     RedisModule_ZsetRangeStop since "4.0": fn zset_range_stop(key: *mut RedisModuleKey);
-    /// Says to WATCH and client tracking that it was changed.
+    /// Tells WATCH and client tracking that the key was modified.
     RedisModule_SignalModifiedKey since "6.0": fn signal_modified_key(
         ctx: *mut RedisModuleCtx, name: *mut RedisModuleString
     ) -> c_int;

@@ -20,7 +20,8 @@ pub struct Arg<'call> {
 impl<'call> Arg<'call> {
     /// Its bytes.
     pub fn bytes(self) -> &'call [u8] {
-        bytes(self.raw)
+        // SAFETY: it is an argument of a call that runs for `'call`, and the server does not change those.
+        unsafe { bytes(self.raw) }
     }
 }
 
@@ -45,13 +46,16 @@ impl<'call> Argv<'call> {
 
     /// The argument at `position`, where 0 is the command's name; empty beyond the last.
     pub fn get(self, position: usize) -> &'call [u8] {
-        self.args.get(position).map_or(&[], |arg| bytes(*arg))
+        // SAFETY: as for `Arg::bytes`.
+        let bytes = |arg: &*mut RedisModuleString| unsafe { bytes(*arg) };
+        self.args.get(position).map_or(&[], bytes)
     }
 
     /// The arguments from `position` on.
     pub fn iter_from(self, position: usize) -> impl ExactSizeIterator<Item = &'call [u8]> + Clone {
         let args = self.args.get(position..).unwrap_or_default();
-        args.iter().map(|arg| bytes(*arg))
+        // SAFETY: as for `Arg::bytes`.
+        args.iter().map(|arg| unsafe { bytes(*arg) })
     }
 
     /// The server's own strings of the arguments from `position` on.
@@ -71,15 +75,18 @@ impl<'call> Argv<'call> {
     }
 }
 
-/// The bytes of a string that the server gave to a running call.
-pub(super) fn bytes<'call>(string: *mut RedisModuleString) -> &'call [u8] {
+/// The bytes of a string of the server.
+///
+/// # Safety
+/// The string is alive and unchanged for `'string`.
+#[inline(always)]
+pub(super) unsafe fn bytes<'string>(string: *mut RedisModuleString) -> &'string [u8] {
     let mut len = 0;
-    // SAFETY: what comes here lives: the arguments of a running call, whose bytes `Argv` hands out for no longer
-    // than that, and strings that the caller frees after this borrow.
+    // SAFETY: the caller promises that the string is alive.
     let start = unsafe { api::string_ptr_len(string, &mut len) };
     if start.is_null() {
         return &[];
     }
-    // SAFETY: the server says that `len` bytes are there; it does not change an argument during a call.
+    // SAFETY: the server says that `len` bytes are there, and the caller that they stay.
     unsafe { std::slice::from_raw_parts(start.cast(), len) }
 }

@@ -50,10 +50,12 @@ impl Hash<'_> {
         if value.is_null() {
             return None;
         }
-        let bytes = argv::bytes(value).to_vec();
-        // SAFETY: the server made the string for us; its bytes were copied.
-        unsafe { api::free_string(self.handle.context.raw, value) };
-        Some(bytes)
+        // SAFETY: the server made the string for us, and its bytes are copied before it is freed.
+        unsafe {
+            let bytes = argv::bytes(value).to_vec();
+            api::free_string(self.handle.context.raw, value);
+            Some(bytes)
+        }
     }
 }
 

@@ -58,5 +58,6 @@ pub fn unload(_context: &Context) -> Status {
     // The hook is this library's own code, which is about to go.
     drop(std::panic::take_hook());
     replicate::free_kept_strings();
+    stats::clear();
     Status::Ok
 }

@@ -1,7 +1,7 @@
 //! What replicas and the append-only file receive: the result of a call, as the server's own commands.
 
 use super::api;
-use super::argv::Arg;
+use super::argv::{Arg, Argv};
 use super::context::Context;
 use libc::c_int;
 use redis_module::raw::{self, RedisModuleCtx, RedisModuleString};
@@ -115,12 +115,14 @@ pub(super) fn zrem(
     replicate!(context, c"ZREM", c"ss", key.raw, member.raw)
 }
 
-/// Replicates `ZREM key member [member ...]`.
+/// Replicates `ZREM key member [member ...]`, with the arguments from `first` on as members.
 pub(super) fn zrem_all(
     context: Context<'_>,
     key: Arg<'_>,
-    members: &[*mut RedisModuleString],
+    argv: Argv<'_>,
+    first: usize,
 ) -> Result<(), NotReplicated> {
+    let members = argv.raw_from(first);
     let (start, len) = (members.as_ptr(), members.len());
     replicate!(context, c"ZREM", c"sv", key.raw, start, len)
 }

@@ -19,7 +19,7 @@ pub struct SortedSet<'key> {
 
 impl<'key> SortedSet<'key> {
     /// The sorted set that `key` holds; `None` if it is missing.
-    pub fn of(key: &'key impl OpenKey) -> Result<Option<Self>, NotASortedSet> {
+    pub fn of(key: &'key mut impl OpenKey) -> Result<Option<Self>, NotASortedSet> {
         let Some(handle) = key.handle() else {
             return Ok(None);
         };
@@ -47,7 +47,8 @@ impl<'key> SortedSet<'key> {
     /// Whether it has a member with a score of at most `max`.
     pub fn has_up_to(&mut self, max: f64) -> bool {
         let key = self.handle.raw.as_ptr();
-        // SAFETY: the handle is open on a sorted set; `&mut self` sees to it that no other walk is under way.
+        // SAFETY: the handle is open on a sorted set. A set borrows its key mutably and a walk its set, so no other walk
+        // is under way.
         unsafe {
             api::zset_first_in_score_range(key, f64::NEG_INFINITY, max, 0, 0);
             let is_empty = api::zset_range_end_reached(key) != 0;
@@ -56,9 +57,20 @@ impl<'key> SortedSet<'key> {
         }
     }
 
+    /// Removes the first member if its score is at most `max`; whether it did.
+    fn remove_first_up_to(&mut self, max: f64) -> bool {
+        let handle = self.handle;
+        let Some(first) = self.ascending().next().filter(|first| first.score <= max) else {
+            return false;
+        };
+        // SAFETY: whoever removes has the key open for writing; the member is alive, and its walk has ended.
+        unsafe { handle.remove(first.raw.as_ptr()) > 0 }
+    }
+
     /// Walks the members from the lowest score upwards.
     pub fn ascending(&mut self) -> Walk<'_> {
-        // SAFETY: the handle is open on a sorted set; `&mut self` sees to it that no other walk is under way.
+        // SAFETY: the handle is open on a sorted set. A set borrows its key mutably and a walk its set, so no other walk
+        // is under way.
         unsafe {
             api::zset_first_in_score_range(
                 self.handle.raw.as_ptr(),
@@ -141,7 +153,8 @@ pub struct Member<'set> {
 impl Member<'_> {
     /// Whether it is the one that the argument names.
     pub fn is(&self, arg: Arg<'_>) -> bool {
-        argv::bytes(self.raw.as_ptr()) == arg.bytes()
+        // SAFETY: the string is this member's own, alive until it is dropped.
+        unsafe { argv::bytes(self.raw.as_ptr()) == arg.bytes() }
     }
 }
 
@@ -152,19 +165,27 @@ impl Drop for Member<'_> {
     }
 }
 
+impl Handle<'_> {
+    /// Removes a member: 1 if it was there. It ends a walk.
+    ///
+    /// # Safety
+    /// The handle is open for writing, on a sorted set or on nothing, and the member is a live string.
+    unsafe fn remove(&self, member: *mut RedisModuleString) -> i64 {
+        let mut removed = 0;
+        // SAFETY: the caller promises it.
+        unsafe { api::zset_rem(self.raw.as_ptr(), member, &mut removed) };
+        i64::from(removed)
+    }
+}
+
 impl WriteKey<'_> {
     /// Replicates the removal of every member with a score of at most `max_ms`, then removes them.
     pub fn remove_up_to(&mut self, max_ms: i64) -> Result<(), NotReplicated> {
         replicate::zremrangebyscore(self.context, self.name(), max_ms)?;
         // Removing a member ends the walk, so each starts one.
         while let Ok(Some(mut set)) = SortedSet::of(self)
-            && let Some(member) = set.ascending().next()
-            && member.score <= max_ms as f64
-        {
-            if self.remove(member.raw.as_ptr()) == 0 {
-                break;
-            }
-        }
+            && set.remove_first_up_to(max_ms as f64)
+        {}
         Ok(())
     }
 
@@ -181,7 +202,10 @@ impl WriteKey<'_> {
     /// Replicates the removal of a member that is there, then removes it.
     pub fn remove_member(&mut self, member: Arg<'_>) -> Result<(), NotReplicated> {
         replicate::zrem(self.context, self.name(), member)?;
-        self.remove(member.raw);
+        if let Some(handle) = self.handle() {
+            // SAFETY: the handle is open for writing; the member is a string of the running call.
+            unsafe { handle.remove(member.raw) };
+        }
         Ok(())
     }
 
@@ -191,31 +215,24 @@ impl WriteKey<'_> {
     /// What is removed is known only once it is, so this is the one change that comes before its replication.
     pub fn remove_members(&mut self, argv: Argv<'_>, first: usize) -> Result<i64, NotReplicated> {
         let members = argv.raw_from(first);
-        let removed = members.iter().map(|member| self.remove(*member)).sum();
+        let Some(handle) = self.handle() else {
+            return Ok(0);
+        };
+        // SAFETY: the handle is open for writing; the members are strings of the running call.
+        let remove = |member: &*mut RedisModuleString| unsafe { handle.remove(*member) };
+        let removed = members.iter().map(remove).sum();
         if removed > 0 {
             match members {
                 [_] => replicate::zrem(self.context, self.name(), argv.arg(first))?,
-                _ => replicate::zrem_all(self.context, self.name(), members)?,
+                _ => replicate::zrem_all(self.context, self.name(), argv, first)?,
             }
             self.signal_modified();
         }
         Ok(removed)
     }
 
-    /// Removes a member: 1 if it was there.
-    fn remove(&self, member: *mut RedisModuleString) -> i64 {
-        let Some(handle) = self.handle() else {
-            return 0;
-        };
-        let mut removed = 0;
-        // SAFETY: the handle is open for writing, on a sorted set or on nothing; the member is a string of the running
-        // call.
-        unsafe { api::zset_rem(handle.raw.as_ptr(), member, &mut removed) };
-        i64::from(removed)
-    }
-
-    /// Sees to it that the key lives until `needed_ms`: where its deadline comes before that, or it has none, it is
-    /// moved to `deadline_ms`, which is replicated.
+    /// Ensures that the key lives until `needed_ms`: if its deadline is earlier, or it has none, it is moved to
+    /// `deadline_ms`, which is replicated.
     pub fn live_until(&mut self, needed_ms: i64, deadline_ms: i64) -> Result<(), NotReplicated> {
         let Some(handle) = self.handle() else {
             return Ok(());

@@ -35,14 +35,18 @@ pub(super) fn list(command: &CommandInfo) {
     }
 }
 
+/// Lists no command any more: for an unload, after which the library may stay in memory.
+pub(super) fn clear() {
+    if let Ok(mut counted) = COUNTED.lock() {
+        *counted = Vec::new();
+    }
+}
+
 /// Makes `INFO rl` show the counts. The server keeps the function that was registered last, so this one replaces the
 /// crate's, which has no panic guard and begins a crash report with a backtrace: it allocates and reads debug
 /// information, and Valkey crashes in it a second time, before the counts.
 pub(super) fn register(ctx: *mut RedisModuleCtx) -> Result<(), LoadError> {
-    if let Ok(mut counted) = COUNTED.lock() {
-        // Left over if the library stayed in memory when the module was unloaded.
-        counted.clear();
-    }
+    clear();
     // SAFETY: the context is that of the load function; the handler lives as long as the module.
     let registered = unsafe { api::register_info_func(ctx, Some(write_info)) };
     if registered == raw::REDISMODULE_OK as c_int {

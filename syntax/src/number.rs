@@ -122,7 +122,7 @@ fn read_digits<'a>(mut arg: &'a [u8], digits: &mut i64) -> &'a [u8] {
     arg
 }
 
-/// Rust's parser, which rounds correctly, kept from the signs and the args that it would take too.
+/// Rust's parser, which rounds correctly. Signs, `inf` and `nan`, which it would accept, are refused first.
 #[cold]
 fn any_decimal(arg: &[u8]) -> Option<f64> {
     arg.first()

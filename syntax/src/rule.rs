@@ -151,7 +151,7 @@ pub(crate) fn parse_concurrency<'a>(
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RuleArgs {
     pub rule: AnyRule,
-    /// `SHADOW`: it decides as ever, but cannot deny the call.
+    /// `SHADOW`: it decides as usual, but cannot deny the call.
     pub is_shadow: bool,
 }
 

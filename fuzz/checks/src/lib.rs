@@ -254,7 +254,7 @@ pub fn check_state(bytes: &[u8]) {
         check_decisions(rule, state, &parameters);
     }
     if let Some((state, parameters)) = state_and_rest::<WindowCounters>(bytes) {
-        // The state's own length of a window where a rule could say it: else it is as if there was none.
+        // The state's own length of a window where a rule could say it; otherwise it is as if there were none.
         let own = Some(state.window_s).filter(|_| parameters.is_flagged(0));
         let window_s = own.unwrap_or_else(|| parameters.amount(1));
         let rule = SlidingWindow {
