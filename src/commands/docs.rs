@@ -135,8 +135,8 @@ impl<R: RecordKind> RuleParts<R> {
     const PREVIEW: [ArgDoc; 4] = [R::PARAMETERS[0], R::PARAMETERS[1], COST.optional(), SHADOW];
 }
 
-const fn rule(keyword: &'static str, parts: &'static [ArgDoc]) -> ArgDoc {
-    ArgDoc::with_token(keyword, ArgKind::Block(parts), keyword)
+const fn rule(name: &'static str, keyword: &'static str, parts: &'static [ArgDoc]) -> ArgDoc {
+    ArgDoc::with_token(name, ArgKind::Block(parts), keyword)
 }
 
 macro_rules! rules {
@@ -145,8 +145,8 @@ macro_rules! rules {
         pub const RULES: ArgDoc = ArgDoc::required(
             RULE,
             ArgKind::OneOf(&[
-                $(rule($kind::KEYWORD, &RuleParts::<$kind>::WRITE),)*
-                rule("CONCURRENCY", &[MAX_LEASES, LEASE, RELEASE, SHADOW]),
+                $(rule($kind::RULE_NAME, $kind::KEYWORD, &RuleParts::<$kind>::WRITE),)*
+                rule("concurrency", "CONCURRENCY", &[MAX_LEASES, LEASE, RELEASE, SHADOW]),
             ]),
         )
         .repeated();
@@ -155,8 +155,8 @@ macro_rules! rules {
         pub const PREVIEW_RULES: ArgDoc = ArgDoc::required(
             RULE,
             ArgKind::OneOf(&[
-                $(rule($kind::KEYWORD, &RuleParts::<$kind>::PREVIEW),)*
-                rule("CONCURRENCY", &[MAX_LEASES, LEASE, SHADOW]),
+                $(rule($kind::RULE_NAME, $kind::KEYWORD, &RuleParts::<$kind>::PREVIEW),)*
+                rule("concurrency", "CONCURRENCY", &[MAX_LEASES, LEASE, SHADOW]),
             ]),
         )
         .repeated();

@@ -25,5 +25,6 @@ impl RecordKind for Quota {
         counters: counters!(),
         ..<Self as RecordKind>::COMMAND
     };
+    const RULE_NAME: &'static str = "quota";
     const PARAMETERS: [ArgDoc; 2] = [LIMIT, PERIOD];
 }

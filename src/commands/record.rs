@@ -14,7 +14,9 @@ pub trait RecordKind: ParseRule {
     const COMMAND: CommandInfo;
     /// The command that previews.
     const PREVIEW: CommandInfo;
-    /// The parameters of its rule in RL.ALL.
+    /// The name of its rule of RL.ALL in COMMAND DOCS.
+    const RULE_NAME: &'static str;
+    /// The parameters of that rule.
     const PARAMETERS: [ArgDoc; 2];
 
     /// The state in a hash that a Lua script left behind, from which the limiter goes on; `None` if it is not a script's.

@@ -25,5 +25,6 @@ impl RecordKind for SlidingWindow {
         counters: counters!(),
         ..<Self as RecordKind>::COMMAND
     };
+    const RULE_NAME: &'static str = "sliding";
     const PARAMETERS: [ArgDoc; 2] = [LIMIT, WINDOW];
 }

@@ -33,6 +33,7 @@ impl RecordKind for TokenBucket {
         counters: counters!(),
         ..<Self as RecordKind>::COMMAND
     };
+    const RULE_NAME: &'static str = "token_bucket";
     const PARAMETERS: [ArgDoc; 2] = [CAPACITY, REFILL_RATE];
 
     /// The hash of lua-reference/token_bucket.lua: `tokens` and `last_refill_ms`, and nothing else.
