@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import pytest
 import redis
 
+from harness.program import RUN_TIMEOUT_S, run
 from harness.server import HOST, REPOSITORY, Server, free_port, wait_until
 from harness.tally import Tally
 
@@ -31,22 +32,6 @@ EXAMPLES = REPOSITORY / "examples"
 BUILT = REPOSITORY / "target" / "examples"
 VENV = REPOSITORY / "target" / "examples-venv"
 INSTALL_TIMEOUT_S = 280
-RUN_TIMEOUT_S = 120
-
-
-def run(command: Sequence[object], cwd: Path, timeout_s: float = RUN_TIMEOUT_S, **environment: str) -> str:
-    """The standard output of a program that has to end well."""
-    done = subprocess.run(
-        [str(word) for word in command],
-        cwd=cwd,
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-    )
-    assert done.returncode == 0, f"{command}:\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 def url_of(server: Server) -> str:

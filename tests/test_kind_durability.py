@@ -12,7 +12,7 @@ import hiredis
 import pytest
 
 from harness import traces
-from harness.clock import TODAY_MS
+from harness.clock import TODAY_MS, Clock
 from harness.connection import RawConnection, Word
 from harness.kinds import State
 from harness.model import Model
@@ -20,7 +20,7 @@ from harness.observed import AOF_CONFIG
 from harness.server import Server
 from harness.state import Bucket, Count, Window
 from harness.tally import Tally
-from harness.traces import Clock, Kind, Words
+from harness.traces import Kind, Words
 from test_replication import MASTER_CONFIG, catch_up, start_replica
 
 StartServer = Callable[..., Server]
@@ -98,7 +98,7 @@ class Caller:
 
     def __init__(self, name: str, rng: random.Random) -> None:
         self.rng = rng
-        self.clock = Clock(rng, TODAY_MS, may_go_back=False)
+        self.clock = Clock(rng, TODAY_MS, may_go_back=False, latest_ms=traces.LATEST_LEASE_MS)
         self.kinds = {f"{name}{kind}": Kind(kind, rng) for kind in traces.KINDS}
         self.kinds[f"{name}more"] = Kind("CONCURRENCY", rng)
         self.model = Model()

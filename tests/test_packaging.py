@@ -7,13 +7,13 @@ scripts included, so that no test changes this machine.
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.sentinel import Sentinel
+from harness.program import run
 from harness.server import HOST, REPOSITORY, ConfiguredServer, ServerExited, module_path, wait_until
 
 PACKAGING = REPOSITORY / "packaging"
@@ -106,25 +106,11 @@ def test_a_load_line_in_an_included_file_would_not_survive_config_rewrite(
 # The package
 
 
-def run(*words: object, **environment: str) -> str:
-    """What the program prints. It has to end well."""
-    done = subprocess.run(
-        [str(word) for word in words],
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{words}:\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package of the module under test."""
     target = tmp_path_factory.mktemp("package")
-    return Path(run(PACKAGING / "build-deb.sh", module_path(), CARGO_TARGET_DIR=str(target)).strip())
+    return Path(run([PACKAGING / "build-deb.sh", module_path()], CARGO_TARGET_DIR=str(target)).strip())
 
 
 class Machine:
@@ -139,7 +125,7 @@ class Machine:
     def dpkg(self, *words: object) -> str:
         force = ["--force-not-root", "--force-script-chrootless", "--force-depends"]
         path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-        return run("dpkg", f"--root={self.root}", f"--log={self.root}/dpkg.log", *force, *words, PATH=path)
+        return run(["dpkg", f"--root={self.root}", f"--log={self.root}/dpkg.log", *force, *words], PATH=path)
 
     @property
     def library(self) -> Path:
@@ -153,7 +139,7 @@ def machine(tmp_path: Path) -> Machine:
 
 @needs_dpkg
 def test_the_package_is_complete_and_a_server_loads_its_module(package: Path) -> None:
-    assert "loads it and it answers" in run(PACKAGING / "check-deb.sh", package)
+    assert "loads it and it answers" in run([PACKAGING / "check-deb.sh", package])
 
 
 @needs_dpkg

@@ -13,6 +13,7 @@ periods.py      when the period of a quota begins and ends
 traces.py       random calls of every kind, by a model and a server side by side
 scripts.py      the Lua reference scripts, called with the arguments of the commands
 parity.py       traces: made, run, compared, made smaller
+program.py      programs that are run to their end
 refusals.py     calls that must be refused
 tally.py        the counts that the summary of a test run shows
 """

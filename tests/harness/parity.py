@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from . import scripts, state
-from .clock import TODAY_MS
+from .clock import TODAY_MS, Clock
 from .connection import RawConnection, Word
 from .kinds import SlidingWindow
 from .model import Model
@@ -14,7 +14,6 @@ from .model import Model
 HIGHEST = 2**53
 SHORTEST_WINDOW_S = 0.001
 LONGEST_WINDOW_S = HIGHEST / 1000
-HOUR_MS = 3_600_000
 TTL_TOLERANCE_MS = 1000
 NO_KEY = -2
 CALLS_A_TRACE = 60
@@ -157,28 +156,13 @@ def _cost(rng: random.Random, first: str) -> str:
     return repr(min(float(first) * 1.5 + 1, float(HIGHEST)))
 
 
-def _step_ms(rng: random.Random, call: Call, may_go_back: bool) -> int:
-    """How far the clock moves before the next call."""
-    scale_ms = call.scripted.scale_ms(call)
-    kind = rng.random()
-    if kind < 0.35:
-        step = 0
-    elif kind < 0.5:
-        step = rng.randint(1, 20)
-    elif kind < 0.9:
-        step = int(min(scale_ms, 1e15) * rng.choice([0.1, 0.25, 0.5, 1, rng.random(), rng.random() * 3]))
-    else:
-        step = int(HOUR_MS * rng.choice([1, 5, 24, rng.random() * 1000]))
-    return -step if may_go_back and rng.random() < 0.2 else step
-
-
 def random_trace(rng: random.Random, length: int = CALLS_A_TRACE, algorithms: Sequence[str] = tuple(SCRIPTED)) -> Trace:
     """Calls on one key: parameters that change now and then, a clock that stands still, jumps and,
     in some traces, goes back."""
     algorithm = rng.choice(algorithms)
-    may_go_back = rng.random() < 0.4
     changes = rng.choice([0.0, 0.0, 0.05, 0.3])
     now_ms = rng.choice([TODAY_MS, TODAY_MS + rng.randrange(10**10), rng.randrange(10**6), HIGHEST - rng.randrange(10**6)])
+    clock = Clock(rng, now_ms, rng.random() < 0.4, HIGHEST)
     first, second = _amount(rng), _second(rng, SCRIPTED[algorithm])
     trace: Trace = []
     for _ in range(length):
@@ -186,9 +170,9 @@ def random_trace(rng: random.Random, length: int = CALLS_A_TRACE, algorithms: Se
             first = _amount(rng)
         if rng.random() < changes:
             second = _second(rng, SCRIPTED[algorithm])
-        call = Call(algorithm, first, second, _cost(rng, first), now_ms)
+        call = Call(algorithm, first, second, _cost(rng, first), clock.now_ms)
         trace.append(call)
-        now_ms = min(max(now_ms + _step_ms(rng, call, may_go_back), 0), HIGHEST)
+        clock.go_on(call.scripted.scale_ms(call))
     return trace
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from . import periods
-from .clock import CLOCK_SLACK_MS, TODAY_MS, server_ms
+from .clock import CLOCK_SLACK_MS, TODAY_MS, Clock, server_ms
 from .connection import RawConnection, Word
 from .kinds import KINDS, State
 from .model import Model
@@ -113,30 +113,6 @@ class Kind:
         return ["REFUND", rng.choice(costs), *(at if rng.random() < 0.5 else [])]
 
 
-@dataclass
-class Clock:
-    """Stands still, goes on, jumps and, if it may, goes back."""
-
-    rng: random.Random
-    now_ms: int
-    may_go_back: bool
-
-    def go_on(self, scale_ms: int) -> None:
-        rng = self.rng
-        kind = rng.random()
-        if kind < 0.35:
-            step = 0
-        elif kind < 0.5:
-            step = rng.randint(1, 20)
-        elif kind < 0.95:
-            step = int(min(scale_ms, 10**12) * rng.choice([0.1, 0.25, 0.5, 1, rng.random(), 3 * rng.random()]))
-        else:
-            step = int(3_600_000 * rng.choice([1, 24, 1000 * rng.random()]))
-        if self.may_go_back and rng.random() < 0.2:
-            step = -step
-        self.now_ms = min(max(self.now_ms + step, 0), LATEST_LEASE_MS)
-
-
 def options(rng: random.Random, *more: Words, now_ms: int) -> Words:
     """NOW, half of the time MS, and `more`, in any order."""
     groups: list[Words] = [["NOW", now_ms], *more]
@@ -174,7 +150,7 @@ def without_stale_ends(kind: Kind, now_ms: int) -> None:
 
 def single_trace(rng: random.Random, key: str, length: int, name: str | None = None) -> list[Words]:
     """Calls on one key."""
-    clock = Clock(rng, any_time(rng), rng.random() < 0.4)
+    clock = Clock(rng, any_time(rng), rng.random() < 0.4, LATEST_LEASE_MS)
     kind = Kind(name or rng.choice(list(KINDS)), rng)
     kind.change(clock.now_ms)
     changes = rng.choice([0.0, 0.05, 0.3])
@@ -214,7 +190,7 @@ def all_call(rng: random.Random, kinds: dict[str, Kind], now_ms: int) -> Words:
 
 def all_trace(rng: random.Random, prefix: str, length: int) -> list[Words]:
     """Calls on a few keys, together and one by one."""
-    clock = Clock(rng, any_time(rng), rng.random() < 0.4)
+    clock = Clock(rng, any_time(rng), rng.random() < 0.4, LATEST_LEASE_MS)
     # Now and then more than the eight that a call decides without memory of its own.
     count = rng.choice([1, 2, 3, 10])
     names = ["CONCURRENCY"] * rng.randint(0, 2) + [rng.choice(list(KINDS)) for _ in range(count)]
