@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.command_table import pairs
 from harness.connection import RawConnection
 from harness.server import HOST, REPOSITORY, Server
 from harness.tally import Tally
@@ -247,10 +248,6 @@ def plain(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value
-
-
-def pairs(flat: list) -> dict:
-    return dict(zip(flat[::2], flat[1::2]))
 
 
 def tokens_of(arguments: list) -> set[str]:

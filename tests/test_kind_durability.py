@@ -85,7 +85,7 @@ def deadlines_in(commands: list[list[bytes]]) -> dict[bytes, int]:
     for name, key, *words in (command for command in commands if len(command) > 2):
         if name == b"SET":
             deadlines[key] = int(words[2]) if len(words) > 1 else -1
-        elif name == b"PEXPIREAT" and not (b"GT" in words and int(words[0]) <= deadlines.get(key, -1)):
+        elif name == b"PEXPIREAT":
             deadlines[key] = int(words[0])
     return deadlines
 

@@ -36,9 +36,8 @@ def hold(connection: RawConnection, leases: dict[bytes, Word], key: bytes = KEY,
 
 
 def told(commands: list[list[bytes]]) -> list[list[bytes]]:
-    """The commands without the word that makes replaying harmless, and without what wraps them."""
-    unwrapped = [command for command in commands if command[0] not in (b"MULTI", b"EXEC")]
-    return [[word for word in command if word != b"GT"] for command in unwrapped]
+    """The commands without what wraps them."""
+    return [command for command in commands if command[0] not in (b"MULTI", b"EXEC")]
 
 
 def without_deadlines(commands: list[list[bytes]]) -> list[list[bytes]]:

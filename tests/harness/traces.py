@@ -303,7 +303,7 @@ def assert_propagated(stream: list[Command], ran: Ran, before_ms: int, after_ms:
     for number, expected in enumerate(ran.expected):
         assert number < len(rest), f"not propagated: {expected}"
         name, key, *words = expected
-        command = [word for word in rest[number] if word != b"GT"]
+        command = rest[number]
         assert command[:2] == [name.encode(), key], f"{command}, model {expected}"
         if name == "SET":
             state, ttl_ms = words
