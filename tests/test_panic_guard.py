@@ -24,7 +24,9 @@ REPLY_TIMEOUT_S = 10.0
 ERROR = "ERR internal error in the rl module; see the server's log"
 
 CALLS: dict[str, tuple[Word, ...]] = {
-    **{f"RL.{name}{form}": (f"RL.{name}{form}", TRIGGER, "10", "1") for name in ("TOKENBUCKET", "SLIDING") for form in ("", "_RO")},
+    **{f"RL.{name}{form}": (f"RL.{name}{form}", TRIGGER, "10", "1") for name in ("TOKENBUCKET", "SLIDING", "QUOTA") for form in ("", "_RO")},
+    **{f"RL.CONCURRENCY{form}": (f"RL.CONCURRENCY{form}", TRIGGER, "10", "60", "ID", "x") for form in ("", "_RO")},
+    "RL.RELEASE": ("RL.RELEASE", TRIGGER, "x"),
     **{f"RL.ALL{form}": (f"RL.ALL{form}", TRIGGER, "a", "TOKENBUCKET", "10", "1") for form in ("", "_RO")},
 }  # fmt: skip
 GOOD = ("RL.TOKENBUCKET", "good", "10", "1", "NOW", TODAY_MS)
