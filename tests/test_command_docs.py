@@ -107,7 +107,10 @@ SHORTEST: dict[str, tuple[Word, ...]] = {
     "RL.RELEASE": ("RL.RELEASE", "k", "x"),
 }
 OF_ALL = b"O(N*log(N)) where N is the number of keys, and that of RL.CONCURRENCY for each of its rules."
-OF_LEASES = b"O(log(N)) where N is the number of leases, O(N) up to zset-max-listpack-entries."
+OF_LEASES = (
+    b"O(log(N)+M) where N is the number of leases and M the number of those that have ended,"
+    b" O(N) up to zset-max-listpack-entries."
+)
 COMPLEXITY = {
     **dict.fromkeys(COMMANDS, b"O(1)"),
     **dict.fromkeys(("RL.ALL", "RL.ALL_RO"), OF_ALL),
