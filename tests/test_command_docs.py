@@ -20,7 +20,10 @@ from harness.command_table import command_docs, command_info, pairs
 from harness.connection import RawConnection, Word
 from harness.server import Server, server_executable
 
-FIRST_COMMANDS = {f"RL.{name}{form}" for name in ("TOKENBUCKET", "SLIDING", "ALL") for form in ("", "_RO")}
+FIRST_COMMANDS = {
+    *(f"RL.{name}{form}" for name in ("TOKENBUCKET", "SLIDING", "ALL") for form in ("", "_RO")),
+    "CL.THROTTLE",
+}
 
 #: An argument as (name, type, keyword, flags, parts).
 Argument = tuple[str, str, str | None, frozenset[str], tuple]
@@ -69,6 +72,8 @@ IDS = argument("id", "string", flags="multiple")
 CALL_ID = argument("lease", "block", "ID", "optional", parts=(argument("id", "string"), XX))
 SHADOW = argument("shadow", "pure-token", "SHADOW", "optional")
 RELEASE = argument("release", "pure-token", "RELEASE", "optional")
+MAX_BURST, COUNT = argument("max_burst", "integer"), argument("count", "integer")
+THROTTLE_PERIOD, QUANTITY = argument("period", "integer"), argument("quantity", "integer", flags="optional")
 NOW = argument("unix_ms", "unix-time", "NOW", "optional")
 MS = argument("ms", "pure-token", "MS", "optional")
 
@@ -97,6 +102,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
     "RL.RELEASE": (KEY, IDS),
     "RL.ALL": (NUMKEYS, KEYS, rules(RULE_REQUEST, RELEASE), CALL_ID, MAXWAIT, NOW, MS),
     "RL.ALL_RO": (NUMKEYS, KEYS, rules(optional(COST)), CALL_ID, MAXWAIT, NOW, MS),
+    "CL.THROTTLE": (KEY, MAX_BURST, COUNT, THROTTLE_PERIOD, QUANTITY),
 }
 COMMANDS = list(ARGUMENTS)
 #: The shortest call of each command.
@@ -105,6 +111,7 @@ SHORTEST: dict[str, tuple[Word, ...]] = {
     **{command: (command, "k", "10", "60", "ID", "x") for command in ("RL.CONCURRENCY", "RL.CONCURRENCY_RO")},
     **{command: (command, 1, "k", "SLIDING", "10", "60") for command in ("RL.ALL", "RL.ALL_RO")},
     "RL.RELEASE": ("RL.RELEASE", "k", "x"),
+    "CL.THROTTLE": ("CL.THROTTLE", "k", "15", "30", "60"),
 }
 OF_ALL = b"O(N*log(N)) where N is the number of keys, and that of RL.CONCURRENCY for each of its rules."
 OF_LEASES = (
@@ -117,6 +124,20 @@ COMPLEXITY = {
     **dict.fromkeys(("RL.CONCURRENCY", "RL.CONCURRENCY_RO"), OF_LEASES),
     "RL.RELEASE": b"O(M*log(N)) where M is the number of ids and N the number of leases.",
 }
+
+
+@pytest.fixture(scope="module")
+def with_all_commands() -> Iterator[Server]:
+    """A server with the command that is opt-in too."""
+    with Server(module_args=("cl-throttle", "yes")) as server:
+        yield server
+
+
+@pytest.fixture
+def raw(with_all_commands: Server) -> Iterator[RawConnection]:
+    with with_all_commands.raw_connection() as connection:
+        connection.call("FLUSHALL")
+        yield connection
 
 
 def is_preview(command: str) -> bool:
@@ -229,21 +250,15 @@ def test_getkeys_of_a_call_without_a_key_is_an_error(raw: RawConnection) -> None
 CHANGES_WITH_TIME = b"nondeterministic_output"
 
 
-@pytest.fixture(scope="module")
-def with_all_commands() -> Iterator[RawConnection]:
-    with Server(module_args=("cl-throttle", "yes")) as server, server.raw_connection() as connection:
-        yield connection
-
-
-def test_every_preview_and_no_other_command_is_tipped_not_to_be_cached(with_all_commands: RawConnection) -> None:
+def test_every_preview_and_no_other_command_is_tipped_not_to_be_cached(raw: RawConnection) -> None:
     """A preview's answer changes with time alone, without a write that would invalidate a cached one."""
-    names = [name.decode().upper() for name in with_all_commands.call("COMMAND", "LIST", "FILTERBY", "MODULE", "rl")]
+    names = [name.decode().upper() for name in raw.call("COMMAND", "LIST", "FILTERBY", "MODULE", "rl")]
     assert {"RL.TOKENBUCKET", "RL.TOKENBUCKET_RO", "RL.SLIDING_RO", "RL.ALL", "RL.ALL_RO", "CL.THROTTLE"} <= set(names)
     for name in names:
-        tips = command_info(with_all_commands, name)[7]
+        tips = command_info(raw, name)[7]
         assert (CHANGES_WITH_TIME in tips) == name.endswith("_RO"), f"{name}: {tips}"
         # Not every server repeats them here.
-        assert command_docs(with_all_commands, name).get(b"tips", tips) == tips
+        assert command_docs(raw, name).get(b"tips", tips) == tips
 
 
 # Hints while typing
@@ -273,6 +288,7 @@ HINTS: dict[str, str] = {
     "RL.RELEASE ": "key id [id ...]",
     "RL.ALL ": rules_hint(f"[COST cost|FORCE cost|{REFUNDED}]", "[RELEASE] "),
     "RL.ALL_RO ": rules_hint("[COST cost]"),
+    "CL.THROTTLE ": "key max_burst count period [quantity]",
 }
 READ_BYTES = 1 << 16
 ANSWER_TIMEOUT_S = 20
@@ -328,7 +344,7 @@ def typing_in(*command: str) -> Iterator[Terminal]:
         os.close(mine)
 
 
-def test_redis_cli_shows_what_may_follow_while_one_types(server: Server) -> None:
+def test_redis_cli_shows_what_may_follow_while_one_types(with_all_commands: Server) -> None:
     cli = cli_executable()
     if cli is None:
         pytest.skip("no redis-cli")
@@ -336,7 +352,7 @@ def test_redis_cli_shows_what_may_follow_while_one_types(server: Server) -> None
     major = int(re.search(r"(\d+)\.\d+", version)[1])
     if major < FIRST_WITH_HINTS_OF_MODULES:
         pytest.skip(f"no hints for the commands of modules: {version}")
-    with typing_in(cli, "-p", str(server.port)) as terminal:
+    with typing_in(cli, "-p", str(with_all_commands.port)) as terminal:
         assert terminal.shows("> "), terminal.shown
         for typed, hint in HINTS.items():
             terminal.shown = ""
