@@ -220,7 +220,7 @@ def test_on_a_replica_a_key_past_its_deadline_is_a_missing_one(
     """Before its primary has deleted it."""
     primary, replica = pair
     primary.call("DEBUG", "SET-ACTIVE-EXPIRE", "0")
-    deadline_ms = server_ms(primary) + 20
+    deadline_ms = server_ms(primary) + 300
     primary.call("SET", KEY, EMPTY[algorithm], "PXAT", deadline_ms)
     catch_up(primary)
     pass_deadline(replica, deadline_ms)
