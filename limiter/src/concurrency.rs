@@ -69,7 +69,7 @@ impl Concurrency {
             found,
             now_ms,
             is_allowed: match request {
-                // The limit is not looked at for a live lease: one that was lowered throws nobody out.
+                // The limit is not looked at for a live lease: a lowered limit evicts no one.
                 LeaseRequest::Acquire => is_live || found.live < self.limit,
                 LeaseRequest::Renew | LeaseRequest::ReleaseLive => is_live,
                 LeaseRequest::Release => true,
