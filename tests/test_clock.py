@@ -99,12 +99,22 @@ def test_a_window_left_by_a_time_far_ahead_expires_by_the_servers_clock(raw: Raw
 
 
 @pytest.mark.parametrize("back_ms", [1, 5_000, 59_999, 60_000, 3_600_000, TODAY_MS])
-def test_a_step_back_never_gives_a_window_more_than_its_limit(raw: RawConnection, back_ms: int) -> None:
+def test_a_step_back_gives_nothing_to_a_window_that_has_not_turned(raw: RawConnection, back_ms: int) -> None:
     total = allowed(raw, (*WINDOW, "COST", "3", "NOW", TODAY_MS))
     assert total == LIMIT // 3
     assert 3 * allowed(raw, (*WINDOW, "COST", "3", "NOW", TODAY_MS - back_ms)) == 0
     assert allowed(raw, (*WINDOW, "NOW", TODAY_MS - back_ms)) == 1
     assert allowed(raw, (*WINDOW, "NOW", TODAY_MS)) == 0
+
+
+def test_a_step_back_before_its_turn_gives_a_window_its_limit_once_more(raw: RawConnection) -> None:
+    """Even if the call after the turn was denied: it stores the turn."""
+    turn_ms = TODAY_MS - TODAY_MS % (WINDOW_S * 1000)
+    assert allowed(raw, (*WINDOW, "NOW", turn_ms - 10_000)) == LIMIT
+    assert allowed(raw, (*WINDOW, "NOW", turn_ms)) == 0
+    # The millisecond before the turn weighs what the window before it counted least.
+    assert allowed(raw, (*WINDOW, "NOW", turn_ms - 1)) == LIMIT - 1
+    assert allowed(raw, (*WINDOW, "NOW", turn_ms)) == 0
 
 
 def test_a_jump_of_two_windows_gives_a_window_its_limit_once(raw: RawConnection) -> None:
