@@ -26,7 +26,7 @@ FROM ${SERVER_IMAGE}
 # Not /usr/local/lib/redis/modules: the entrypoint of redis:8 loads by itself what is there, other images do
 # not, and a module that is loaded twice stops the server.
 COPY --from=builder --chmod=0755 /build/target/release/libredis_rl.so /usr/lib/redis/modules/
-# The entrypoints put the server's name in front of options. Options of one's own replace these, so they have
+# The entrypoints put the server's name in front of options. Your own options replace these, so they have
 # to name the module again: in the configuration file, where there is one. CONFIG REWRITE writes the module into
 # that file, and a server that is told twice to load it, by the file and by an option, does not start.
 CMD ["--loadmodule", "/usr/lib/redis/modules/libredis_rl.so"]

@@ -17,7 +17,7 @@ COMMANDS = ["RL.ALL", "RL.ALL_RO"]
 NOW = ("NOW", TODAY_MS)
 INDEX = TODAY_MS // 60_000
 TTL_MS = 5_000_000
-# More than the eight that need no memory of their own.
+# More than the eight for which nothing is allocated.
 MANY = 20
 
 BUCKET, SLIDING = ("TOKENBUCKET", "10", "1"), ("SLIDING", "10", "60")
@@ -41,7 +41,7 @@ class Member:
     ttl_ms: int | None = TTL_MS
 
 
-#: Each of them would be changed by its rule, were it carried out; the stale ones by a denial of their own too.
+#: Each of them would be changed by its rule, were it committed; the stale ones by a denial of their own too.
 MEMBERS: dict[str, Member] = {
     "no bucket": Member(None, BUCKET, [1, 10]),
     "a bucket": Member(state.bucket_bytes(7.0, TODAY_MS), (*BUCKET, "COST", "2"), [1, 7]),

@@ -27,7 +27,7 @@ CALLS: dict[str, Callable[[str, int], tuple[Word, ...]]] = {
     "RL.TOKENBUCKET": lambda key, limit: ("RL.TOKENBUCKET", key, limit, 0, "NOW", TODAY_MS),
     "RL.SLIDING": lambda key, limit: ("RL.SLIDING", key, limit, 60, "NOW", TODAY_MS),
     "RL.QUOTA": lambda key, limit: ("RL.QUOTA", key, limit, "DAY", "NOW", TODAY_MS),
-    # Each call asks for a lease of its own, which none gives back.
+    # Each call asks for its own lease, which none gives back.
     "RL.CONCURRENCY": lambda key, limit: ("RL.CONCURRENCY", key, limit, 86_400, "ID", next(LEASE_IDS), "NOW", TODAY_MS),
 }
 

@@ -201,7 +201,7 @@ PROBED = [
 
 
 def in_step(rng: random.Random, maker: traces.Maker, count: int) -> Iterator[list[Words]]:
-    """The first calls of all traces, each on a key of its own, then the second ones, and so on; all with MS."""
+    """The first calls of all traces, each on its own key, then the second ones, and so on; all with MS."""
     made = [maker(rng, f"k{number}", CALLS_A_TRACE) for number in range(count)]
     for calls in zip(*made):
         yield [words if "MS" in words or words[0] == "RL.RELEASE" else [*words, "MS"] for words in calls]

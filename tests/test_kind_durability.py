@@ -94,7 +94,7 @@ def deadlines_in(commands: list[list[bytes]]) -> dict[bytes, int]:
 
 
 class Caller:
-    """Calls of all kinds on keys of its own, one after another, and what was acknowledged of them."""
+    """Calls of all kinds on its own keys, one after another, and what was acknowledged of them."""
 
     def __init__(self, name: str, rng: random.Random) -> None:
         self.rng = rng

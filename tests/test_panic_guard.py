@@ -1,6 +1,6 @@
 """A panic inside a handler becomes an error reply: the server, its keys and its clients go on.
 
-With a build of its own, in which a call whose first word is `inject-panic` panics, and RL.ALL over a key
+With a separate build, in which a call whose first word is `inject-panic` panics, and RL.ALL over a key
 of that name: `cargo build --features inject-panic`, as `make test` does.
 """
 

@@ -103,7 +103,7 @@ def test_every_command_is_there_and_answers_its_shortest_call_alike(
     for call in calls:
         outcomes = []
         for server in both:
-            # A connection of its own: the call may change what the connection is.
+            # A separate connection: the call may change what the connection is.
             with server.raw_connection() as connection:
                 outcomes.append(outcome(connection.call(*call)))
         assert outcomes[0] == outcomes[1], b" ".join(call)

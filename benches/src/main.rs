@@ -59,7 +59,7 @@ enum Task {
     Page,
 }
 
-/// Kinds of servers, by name and first number of the version, that the other plans are carried out on: where a
+/// Kinds of servers, by name and first number of the version, that the other plans run on: where a
 /// run takes longer, one server of each kind is enough.
 const MAX_KINDS: usize = 3;
 

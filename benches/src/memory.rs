@@ -29,7 +29,7 @@ pub struct Bytes {
     pub limiters: u32,
 }
 
-/// Measures `held` on a server of its own, so that no memory that another limiter has freed is used again.
+/// Measures `held` on a dedicated server, so that no memory that another limiter has freed is used again.
 pub fn measure(program: &Path, module: &Path, held: &Held, limiters: u32) -> Result<Bytes> {
     let server = Server::start(program, &[module], &[])?;
     let mut client = server.client()?;

@@ -1,4 +1,4 @@
-//! Real servers: on a free port of 127.0.0.1, in a folder of their own, ended by their own process id.
+//! Real servers: on a free port of 127.0.0.1, in their own folders, ended by their own process id.
 
 use anyhow::{Context, Result, bail};
 use redis::cmd;
@@ -166,7 +166,7 @@ struct Fetched {
 /// REDIS_SERVER, or redis-server on PATH, and the fetched ones.
 pub fn known_programs() -> Result<Vec<PathBuf>> {
     let first = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
-    // The full path, since a server runs in a folder of its own.
+    // The full path, since a server runs in its own folder.
     let mut programs = vec![which::which(&first).with_context(|| format!("{first:?}"))?];
     if let Ok(text) = fs::read_to_string(repository().join("target/servers/servers.json")) {
         let fetched: Vec<Fetched> = serde_json::from_str(&text)?;

@@ -206,7 +206,7 @@ pub fn now_ms() -> u64 {
 /// Digits of a number in a call: always as many, so that every key and id is as long as any other.
 const DIGITS: usize = 8;
 
-/// What stands in the bytes where a key's number and an id go.
+/// The placeholders for a key's number and an id.
 const KEY: &str = "########";
 const ID: &str = "@@@@@@@@";
 

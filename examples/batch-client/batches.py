@@ -52,7 +52,7 @@ class BatchedBucket:
             try:
                 self._client.execute_command(*self._words, "REFUND", tokens)
             except redis.RedisError as error:
-                # Not repeated either: it may have been carried out. The bucket refills without it.
+                # Not repeated either: it may have taken effect. The bucket refills without it.
                 log.warning("%d tokens not given back: %r", tokens, error)
 
     def __enter__(self) -> "BatchedBucket":

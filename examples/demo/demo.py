@@ -159,7 +159,7 @@ def own_server() -> Iterator[int]:
         log = Path(directory) / "server.log"
         words = [executable, "--bind", HOST, "--port", str(port), "--dir", directory, "--save", ""]
         words += ["--logfile", str(log), "--loadmodule", str(module)]
-        # A session of its own: ctrl-C is for this program, which then ends the server.
+        # Its own session: ctrl-C is for this program, which then ends the server.
         server = subprocess.Popen(words, start_new_session=True)
         try:
             wait_for(server, port, log)

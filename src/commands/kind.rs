@@ -5,7 +5,7 @@ use crate::host::{Argv, CommandInfo, OpenKey, Outcome, WriteKey};
 use limiter::Reply;
 use syntax::{Options, SyntaxError, TimeUnit};
 
-/// A kind of limit with commands of its own.
+/// A kind of limit with its own commands.
 pub trait Kind {
     /// The command that writes.
     const COMMAND: CommandInfo;

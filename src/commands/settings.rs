@@ -2,7 +2,7 @@
 //! the path on the loadmodule line.
 //!
 //! An argument is a default, so the configuration file wins. `CONFIG REWRITE` keeps the loadmodule line as it is and
-//! writes a line of its own for a setting that differs from its default: what `CONFIG SET` last said holds after a
+//! writes a separate line for a setting that differs from its default: what `CONFIG SET` last said holds after a
 //! restart.
 
 use crate::host::{ALLOWED_TOO, LoadError, Registrar, Setting};
@@ -49,7 +49,7 @@ impl fmt::Display for SettingError {
             f,
             "module argument '{}' is unknown, incomplete or given twice: accepted are \
              'cl-throttle yes|no' and 'notify-allowed yes|no', both no if not given",
-            // Escaped: neither a NUL, which a log line can't hold, nor a line break of its own.
+            // Escaped: neither a NUL, which a log line can't hold, nor a line break.
             self.argument.escape_debug()
         )
     }

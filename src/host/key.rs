@@ -247,8 +247,8 @@ impl<'call> Handle<'call> {
 
     /// Makes `bytes` the value, whatever it was.
     fn replace(&self, bytes: &[u8]) {
-        // SAFETY: without a context the string is ours until it is freed; the key keeps a reference
-        // of its own.
+        // SAFETY: without a context the string is ours until it is freed; the key keeps its own
+        // reference.
         unsafe {
             let value = api::create_string(null_mut(), bytes.as_ptr().cast(), bytes.len());
             api::string_set(self.raw.as_ptr(), value);

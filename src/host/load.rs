@@ -47,8 +47,8 @@ fn try_load(
 }
 
 /// Writes a panic's message and place into the server's log. Rust's own hook may also print a backtrace,
-/// which frees memory that libc gave: under Valkey 8.1 and later, which load a module so that it has an
-/// allocator of its own, that ends the server.
+/// which frees memory that libc gave: under Valkey 8.1 and later, which load a module so that it has its
+/// own allocator, that ends the server.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     log::warning(&panic.to_string());
 }

@@ -39,7 +39,7 @@ fn known_options() -> c_int {
     unsafe { raw::RedisModule_GetModuleOptionsAll.map_or(0, |options_all| options_all()) }
 }
 
-/// Whether the server is Valkey: it has each function under a name of its own too.
+/// Whether the server is Valkey: it has each function under its own name too.
 fn is_valkey(ctx: *mut RedisModuleCtx) -> bool {
     type GetApi = unsafe extern "C" fn(*const c_char, *mut c_void) -> c_int;
     let mut function: *mut c_void = null_mut();

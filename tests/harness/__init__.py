@@ -1,7 +1,7 @@
 """What the tests on real servers stand on.
 
 clock.py        the time of the calls, and that of a server
-server.py       a redis-server of one's own: start, stop, kill, restart, AOF, log
+server.py       a dedicated redis-server: start, stop, kill, restart, AOF, log
 connection.py   RESP as it goes over the wire
 replica.py      the replication stream, as a replica without the module receives it
 sentinel.py     a Sentinel that watches a master

@@ -1,4 +1,4 @@
-"""A cluster of one's own on 127.0.0.1: three masters, and a replica of each."""
+"""A dedicated cluster on 127.0.0.1: three masters, and a replica of each."""
 
 from collections.abc import Callable, Iterator
 

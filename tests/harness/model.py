@@ -158,7 +158,7 @@ class Model:
         return _reply(asked, decision, decision.state, decision.remaining, options)
 
     def _preview(self, key: bytes, asked: Asked, decision: Decision, options: Options) -> list:
-        """The reply of a decision that is not carried out."""
+        """The reply of a decision that is not committed."""
         state = self.limiters.get(key)
         return _reply(asked, decision, state, asked.rule.remaining(state, options.now_ms), options)
 

@@ -224,7 +224,7 @@ ScriptWords = Callable[[Call, str], list[Word]]
 def compare(
     connection: RawConnection, traces: Sequence[Trace], script_words: ScriptWords = Call.script_words
 ) -> list[Mismatch]:
-    """Runs each trace on keys of its own through both sides, in one batch on an emptied server, and
+    """Runs each trace on its own keys through both sides, in one batch on an emptied server, and
     compares each reply, each ttl and the state at the end."""
     commands: list[Sequence[Word]] = [("FLUSHALL",)]
     for number, trace in enumerate(traces):

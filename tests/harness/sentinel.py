@@ -1,4 +1,4 @@
-"""A Sentinel of one's own that watches one master."""
+"""A dedicated Sentinel that watches one master."""
 
 from .server import HOST, LOG_NAME, Server
 

@@ -1,4 +1,4 @@
-"""A real redis-server (or valkey-server) of one's own on 127.0.0.1."""
+"""A real redis-server (or valkey-server) on 127.0.0.1."""
 
 import os
 import shutil
@@ -73,7 +73,7 @@ def free_port() -> int:
 
 
 class Server:
-    """One server process with a folder of its own. Nothing is saved unless the configuration says so.
+    """One server process with its own folder. Nothing is saved unless the configuration says so.
 
     `config` holds what would stand in redis.conf: {"appendonly": "yes"}. A value that is a list is
     given as several words.

@@ -11,7 +11,7 @@ server, the executables
     DIR/<name>/server   DIR/<name>/cli   DIR/<name>/benchmark
 
 Nothing is installed: the system's packages, package lists and apt caches are
-neither changed nor read.  apt is run with directories of its own (DIR/apt), and
+neither changed nor read.  apt is run with its own directories (DIR/apt), and
 with sources derived from the machine's own entry for its distribution, with
 only the release's name replaced; so the archive or mirror in use, and the
 keyring that must have signed it, are the ones the machine already trusts.  What
@@ -214,7 +214,7 @@ def machine_archive(distribution, codename):
 
 
 class Release:
-    """One release of the distribution, looked into by apt with directories of its own."""
+    """One release of the distribution, looked into by apt with its own directories."""
 
     def __init__(self, directory, archive, name, base):
         self.name = name

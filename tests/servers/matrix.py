@@ -95,7 +95,7 @@ def selection(version):
     return [
         str(TESTS),
         *(f"--ignore={TESTS / name}" for name in NOT_CORE),
-        # It has a server of its own.
+        # It has its own server.
         f"--deselect=tests/{REFUSED_BY_OLD}",
         f"--deselect={REFUSED_BY_OLD}",
     ]
